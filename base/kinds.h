@@ -43,7 +43,7 @@ extern const char *const tri_offload_tier_names[]; /* with NULL after the last *
 typedef enum tri_pooling { TRI_POOL_NONE, TRI_POOL_FIRST, TRI_POOL_MEAN, TRI_NUM_POOLINGS } tri_pooling;
 extern const char *const tri_pooling_names[]; /* of wishes, with NULL after the last */
 
-/* The part of an exchange of experts' rows (comm/exchange.h) that a rank is in; or it moves experts to other slots. */
+/* The part of an exchange of experts' rows (comm/all2all.h) that a rank is in; or it moves experts to other slots. */
 typedef enum tri_all2all_part {
   TRI_NO_ALL2ALL,
   TRI_IN_DISPATCH,

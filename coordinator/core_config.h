@@ -4,7 +4,7 @@
 #define TRI_COORDINATOR_CORE_CONFIG_H
 
 #include "comm/wire/client.h"
-#include "comm/wire/group.h"
+#include "comm/wire/replica.h"
 #include "comm/wire/peer.h"
 #include "coordinator/record.h"
 #include "runtime/model/config.h"

@@ -5,7 +5,7 @@
 #define TRI_COORDINATOR_RECORD_H
 
 #include "comm/wire/client.h"
-#include "comm/wire/group.h"
+#include "comm/wire/replica.h"
 #include "comm/wire/peer.h"
 
 typedef enum tri_record_op {

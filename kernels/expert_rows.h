@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rows of experts between the ranks of a column (comm/exchange.h), as a communicator that can send a row to those alone
+/* Rows of experts between the ranks of a column (comm/all2all.h), as a communicator that can send a row to those alone
  * who have its experts takes them: `dispatch` and `combine` of comm/comm.h. On device memory of one host. */
 #ifndef TRI_KERNELS_EXPERT_ROWS_H
 #define TRI_KERNELS_EXPERT_ROWS_H
@@ -45,7 +45,7 @@ typedef struct tri_rows_combine {
   float *out;     /* [rows[rank], hidden] the sum over the ranks, added in their order */
 } tri_rows_combine;
 
-/* ---- boxes: what a rank's memory holds while rows are on their way; kernels/cuda/exchange/exchange.h says why ---- */
+/* ---- boxes: what a rank's memory holds while rows are on their way; kernels/cuda/exchange/all2all.h says why ---- */
 
 enum { TRI_ROWS_VECTOR = 16 }; /* bytes that are sent at once */
 

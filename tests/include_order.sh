@@ -20,10 +20,10 @@ check() {
       folder("text/jinja", below " text/unicode/ text/jinja/")
       folder("kernels", below " kernels/")
       folder("offload", below " kernels/ offload/")
-      folder("comm", below " kernels/ comm/comm.h comm/distinct.h comm/exchange.h comm/exchange_impl.h comm/shm.h")
+      folder("comm", below " kernels/ comm/comm.h comm/distinct.h comm/all2all.h comm/all2all_impl.h comm/shm.h")
       folder("comm/device", below " kernels/ comm/comm.h comm/distinct.h comm/device/")
       folder("comm/wire", below " comm/wire/")
-      below = below " runtime/model/ kernels/ comm/comm.h comm/exchange.h offload/"
+      below = below " runtime/model/ kernels/ comm/comm.h comm/all2all.h offload/"
       folder("runtime/load", below " runtime/load/")
       folder("runtime/step", below " runtime/step/")
       below = below " runtime/load/ runtime/step/"

@@ -2,7 +2,7 @@
 /* A communicator on device memory of one host that does some things itself, through kernels that write to each other's
  * memory, and leaves everything else to another one, NCCL's: of a tensor group the sums of small messages
  * (kernels/cuda/exchange/all_reduce.h), of a pipeline's stages the transfers (kernels/cuda/exchange/mailbox.h), of a
- * column the exchange of experts' rows (kernels/cuda/exchange/exchange.h). Part of the CUDA module. */
+ * column the exchange of experts' rows (kernels/cuda/exchange/all2all.h). Part of the CUDA module. */
 #ifndef TRI_COMM_DEVICE_P2P_H
 #define TRI_COMM_DEVICE_P2P_H
 

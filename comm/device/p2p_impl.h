@@ -5,7 +5,7 @@
 
 #include "comm/device/p2p.h"
 #include "kernels/cuda/cuda.h"
-#include "kernels/cuda/exchange/exchange.h"
+#include "kernels/cuda/exchange/all2all.h"
 #include "kernels/cuda/exchange/mailbox.h"
 #include "kernels/cuda/exchange/all_reduce.h"
 

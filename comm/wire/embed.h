@@ -3,7 +3,7 @@
 #ifndef TRI_COMM_WIRE_EMBED_H
 #define TRI_COMM_WIRE_EMBED_H
 
-#include "comm/wire/group.h"
+#include "comm/wire/replica.h"
 #include "comm/wire/pack.h"
 
 /* The record of activation is that field; of values the tri_embed_reply; of results the tri_replica_results. */

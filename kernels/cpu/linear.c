@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Linear layers, whole or per head: blocks of columns, which the threads take in turn. */
-#include "kernels/cpu/product.h"
+#include "kernels/cpu/gemm.h"
 
 /* Linear layers side by side: each has its own part of x's columns, of w's rows and of out's columns. */
 typedef struct layers {

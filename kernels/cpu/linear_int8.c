@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Linear layers with int8 weights and activations: the threads first quantise rows of x, then take blocks of columns in
  * turn. */
-#include "kernels/cpu/product.h"
+#include "kernels/cpu/gemm.h"
 
 typedef struct int8_layout {
   int step;

@@ -8,7 +8,7 @@
  * each token's choices in their order. With int8 activations a phase of rounding goes before each GEMM. */
 #include <string.h>
 
-#include "kernels/cpu/product.h"
+#include "kernels/cpu/gemm.h"
 
 /* Choices that one pass takes up (at least one token's), rows of an expert that go through a block of columns at a
  * time, and columns of a token that one item sums up. */

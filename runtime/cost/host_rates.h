@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The rates that the ops of a CPU reach with a model's sizes: few rows of a product are bound by reading and widening
- * weights, more by the kernels that the backend takes for so many (kernels/cpu/product.h), attention by its heads. */
+ * weights, more by the kernels that the backend takes for so many (kernels/cpu/gemm.h), attention by its heads. */
 #ifndef TRI_RUNTIME_COST_HOST_RATES_H
 #define TRI_RUNTIME_COST_HOST_RATES_H
 

@@ -8,7 +8,7 @@
 #include "base/wait.h"
 #include "runtime/engine/embed_result.h"
 #include "runtime/engine/engine_impl.h"
-#include "runtime/engine/exchange_choice.h"
+#include "runtime/engine/all2all_choice.h"
 #include "runtime/engine/expert_transfer.h"
 #include "runtime/engine/swap_turns.h"
 #include "runtime/model/sentence.h"

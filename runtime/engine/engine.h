@@ -6,7 +6,7 @@
 
 #include "runtime/step/batch.h"
 #include "runtime/forward/forward.h"
-#include "runtime/step/group.h"
+#include "runtime/step/replica.h"
 #include "runtime/engine/ledger.h"
 #include "runtime/engine/offload.h"
 #include "runtime/forward/seq2seq_encoder.h"

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/engine/exchange_choice.h"
+#include "runtime/engine/all2all_choice.h"
 #include "runtime/forward/step_arena.h"
 #include "runtime/forward/kv_cache.h"
 #include "runtime/load/common_bytes.h"

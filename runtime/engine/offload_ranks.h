@@ -4,7 +4,7 @@
 #define TRI_RUNTIME_ENGINE_OFFLOAD_RANKS_H
 
 #include "offload/split.h"
-#include "runtime/step/group.h"
+#include "runtime/step/replica.h"
 
 /* A rank, as it tells the others of its column. */
 typedef struct tri_offload_rank {

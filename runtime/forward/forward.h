@@ -5,10 +5,10 @@
 #ifndef TRI_RUNTIME_FORWARD_FORWARD_H
 #define TRI_RUNTIME_FORWARD_FORWARD_H
 
-#include "comm/exchange.h"
+#include "comm/all2all.h"
 #include "offload/stream.h"
 #include "runtime/step/batch.h"
-#include "runtime/step/group.h"
+#include "runtime/step/replica.h"
 #include "runtime/forward/hot_experts.h"
 #include "runtime/forward/kv_cache.h"
 #include "runtime/load/weights.h"

@@ -9,7 +9,7 @@
 #ifndef TRI_TESTS_COMM_PAPER_ALL2ALL_H
 #define TRI_TESTS_COMM_PAPER_ALL2ALL_H
 
-#include "comm/exchange.h"
+#include "comm/all2all.h"
 
 typedef struct paper_all2all paper_all2all;
 

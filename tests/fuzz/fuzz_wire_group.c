@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/wire/group.h"
+#include "comm/wire/replica.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #include "comm/wire/boot.h"
-#include "comm/wire/group.h"
+#include "comm/wire/replica.h"
 #include "base/mem.h"
 #include "base/version.h"
 #include "base/wait.h"

@@ -3,7 +3,7 @@
 #include <check.h>
 #include <string.h>
 
-#include "runtime/engine/exchange_choice.h"
+#include "runtime/engine/all2all_choice.h"
 
 Suite *suite_all2all_choice(void);
 

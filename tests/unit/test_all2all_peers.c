@@ -6,7 +6,7 @@
 
 #include "kernels/ref/ref.h"
 #include "base/mem.h"
-#include "runtime/engine/exchange_choice.h"
+#include "runtime/engine/all2all_choice.h"
 #include "runtime/forward/forward_state.h"
 #include "tests/unit/engine_kit.h"
 

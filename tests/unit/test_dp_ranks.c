@@ -7,7 +7,7 @@
 #include "base/mem.h"
 #include "tests/unit/scheduler_kit.h"
 #include "worker/schedule/scheduler_impl.h"
-#include "worker/schedule/shards.h"
+#include "worker/schedule/dp_ranks.h"
 
 Suite *suite_dp_ranks(void);
 

@@ -10,7 +10,7 @@
 #include "client/gateway/completion.h"
 #include "client/gateway/http_parse.h"
 #include "comm/wire/client.h"
-#include "comm/wire/group.h"
+#include "comm/wire/replica.h"
 #include "base/hash.h"
 #include "base/json/json.h"
 #include "base/mem.h"

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/wire/group.h"
+#include "comm/wire/replica.h"
 
 Suite *suite_wire_embed(void);
 

@@ -4,7 +4,7 @@
 #include <msgpack.h>
 #include <string.h>
 
-#include "comm/wire/group.h"
+#include "comm/wire/replica.h"
 #include "comm/wire/pack.h"
 #include "tests/unit/wire_samples.h"
 

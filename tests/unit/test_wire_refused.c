@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/wire/group.h"
+#include "comm/wire/replica.h"
 #include "comm/wire/sampling.h"
 #include "tests/unit/wire_samples.h"
 

@@ -6,7 +6,7 @@
 #include <check.h>
 #include <string.h>
 
-#include "comm/wire/group.h"
+#include "comm/wire/replica.h"
 
 static inline tri_wire_str str(const char *s) { return (tri_wire_str){s, strlen(s)}; }
 

@@ -6,7 +6,7 @@
 
 #include <stdatomic.h>
 
-#include "comm/wire/group.h"
+#include "comm/wire/replica.h"
 #include "runtime/engine/engine.h"
 
 /* Zeros: nothing was ever asked for. The step thread writes what lies below `counted` while that is false. */

@@ -8,7 +8,7 @@
 #include "worker/placement/eplb_run.h"
 #include "worker/cost/layer_seconds.h"
 #include "worker/process/scheduler_figures.h"
-#include "worker/schedule/shards.h"
+#include "worker/schedule/dp_ranks.h"
 #include "worker/cost/swap_cost.h"
 #include "worker/process/warm_up.h"
 #include "worker/process/worker.h"

@@ -3,7 +3,7 @@
 #ifndef TRI_WORKER_PROCESS_OUTBOX_SEND_H
 #define TRI_WORKER_PROCESS_OUTBOX_SEND_H
 
-#include "comm/wire/group.h"
+#include "comm/wire/replica.h"
 #include "worker/schedule/scheduler.h"
 
 /* Sends what an outbox holds of a replica's start. Returns false where it is to be called again, since the socket is

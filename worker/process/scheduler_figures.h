@@ -3,7 +3,7 @@
 #ifndef TRI_WORKER_PROCESS_SCHEDULER_FIGURES_H
 #define TRI_WORKER_PROCESS_SCHEDULER_FIGURES_H
 
-#include "worker/schedule/shards.h"
+#include "worker/schedule/dp_ranks.h"
 #include "worker/placement/eplb.h"
 #include "worker/process/worker.h"
 

@@ -3,7 +3,7 @@
 #ifndef TRI_WORKER_PROCESS_STREAM_REPORT_H
 #define TRI_WORKER_PROCESS_STREAM_REPORT_H
 
-#include "comm/wire/group.h"
+#include "comm/wire/replica.h"
 #include "runtime/engine/engine.h"
 
 /* The rate at which weights have come: the best over a second and a whole pass at least, so that neither an idle hour

@@ -11,7 +11,7 @@
 #include <stdatomic.h>
 
 #include "comm/wire/boot.h"
-#include "comm/wire/group.h"
+#include "comm/wire/replica.h"
 #include "base/ring.h"
 #include "base/start_watch.h"
 #include "base/wait.h"

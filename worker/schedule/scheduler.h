@@ -46,7 +46,7 @@
 #ifndef TRI_WORKER_SCHEDULE_SCHEDULER_H
 #define TRI_WORKER_SCHEDULE_SCHEDULER_H
 
-#include "comm/wire/group.h"
+#include "comm/wire/replica.h"
 #include "worker/schedule/batch_cost.h"
 #include "worker/schedule/prefix_cache.h"
 #include "runtime/engine/embed_result.h"

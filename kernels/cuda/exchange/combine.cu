@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sums of rows on their way back from the ranks that had their experts; see exchange.h. */
-#include "kernels/cuda/exchange/exchange.cuh"
+#include "kernels/cuda/exchange/all2all.cuh"
 
 /* With the registers that it takes such a block leaves room for another kernel's on its multiprocessor: one that waits
  * for a transfer must not keep it from coming onto the device. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Rows on their way to the ranks that have their experts; see exchange.h. */
-#include "kernels/cuda/exchange/exchange.cuh"
+#include "kernels/cuda/exchange/all2all.cuh"
 #include "kernels/cuda/moe/route.cuh"
 
 enum { BLOCK_THREADS = 256 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kernels/cpu/product.h"
+#include "kernels/cpu/gemm.h"
 
 #include <string.h>
 

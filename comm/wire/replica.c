@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "comm/wire/group.h"
+#include "comm/wire/replica.h"
 
 #include <string.h>
 

@@ -3,7 +3,7 @@
 #ifndef TRI_KERNELS_CUDA_EXCHANGE_ALL2ALL_CUH
 #define TRI_KERNELS_CUDA_EXCHANGE_ALL2ALL_CUH
 
-#include "kernels/cuda/exchange/exchange.h"
+#include "kernels/cuda/exchange/all2all.h"
 #include "kernels/cuda/exchange/peers.cuh"
 
 enum { AHEAD = 4 }; /* vectors of a thread on their way at a time */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "runtime/engine/exchange_choice.h"
+#include "runtime/engine/all2all_choice.h"
 
 #include <stdio.h>
 #include <string.h>

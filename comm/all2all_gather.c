@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ALLGATHER: three all-gathers and a reduce-scatter along the column, in the order of the backend's compute stream. */
-#include "comm/exchange_impl.h"
+#include "comm/all2all_impl.h"
 #include "base/mem.h"
 
 static size_t row_bytes(const tri_all2all_config *c) { return (size_t)c->hidden * tri_dtype_size(c->type); }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* COORDINATED in the host's memory: a row goes once to each rank of the column that has a slice of one of its experts.
  */
-#include "comm/exchange_impl.h"
+#include "comm/all2all_impl.h"
 
 void tri_all2all_find_targets(tri_all2all *e) {
   const tri_all2all_config *c = &e->cfg;

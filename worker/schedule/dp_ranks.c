@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "worker/schedule/shards.h"
+#include "worker/schedule/dp_ranks.h"
 
 #include "worker/schedule/scheduler_impl.h"
 

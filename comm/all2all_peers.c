@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* COORDINATED on device memory: the column's communicator sends a row to the ranks that have its experts. */
-#include "comm/exchange_impl.h"
+#include "comm/all2all_impl.h"
 
 tri_status tri_all2all_push_rows(tri_all2all *e, const void *x, const int32_t *experts, const float *weights,
                                  const tri_moe_route_args *route, const tri_all2all_rows *all) {

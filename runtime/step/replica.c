@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "runtime/step/group.h"
+#include "runtime/step/replica.h"
 
 static tri_status refuse_size(const tri_comm *world, tri_parallel p, int64_t needed, tri_error *err) {
   if (tri_parallel_dp(p) == 1)

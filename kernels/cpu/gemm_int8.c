@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
-#include "kernels/cpu/product.h"
+#include "kernels/cpu/gemm.h"
 
 /* Rows of x and a piece of their length that stay in the second-level cache, and rows of w that stay in the first. */
 enum { ROWS = 64, PIECE = 1024, GROUP = 12 };

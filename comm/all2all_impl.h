@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-#include "comm/exchange.h"
+#include "comm/all2all.h"
 
 struct tri_all2all {
   tri_all2all_config cfg;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "comm/exchange.h"
+#include "comm/all2all.h"
 
 #include <limits.h>
 
-#include "comm/exchange_impl.h"
+#include "comm/all2all_impl.h"
 #include "base/mem.h"
 
 /* ---- memory ---- */
