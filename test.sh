@@ -1,14 +1,15 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Everything that needs no GPU: installs what is missing, builds, and runs the tests three times over: all of them in the release
-# build, and beside it unit and hostile-input tests with address and undefined-behaviour sanitizers and the threaded ones with the
-# thread sanitizer, whose output comes behind it. Exit code 0 only when every part passed. From a fresh clone it takes less than 15 minutes on 2
-# cores; a test that would bring it beyond that gets a shorter sibling and the label `long` (tests/CMakeLists.txt).
+# Everything that needs no GPU: installs what is missing, builds, and runs the tests: in the release build all but the unit tests that
+# do not depend on optimized code, at the same time all unit and hostile-input tests with address and undefined-behaviour sanitizers,
+# and the threaded ones with the thread sanitizer, whose output is printed last. Exit code 0 only when every part passed. From a fresh
+# clone it takes less than 15 minutes on 2 cores; a test that would bring it beyond that gets a shorter sibling and the label `long`
+# (tests/CMakeLists.txt).
 #   ./test.sh [--long] [-R PATTERN]    further arguments go to the release build's ctest
-# --long also runs the tests labelled `long` (more layouts, types and random cases of what the others check) and, where clang is there,
+# --long also runs all unit tests in the release build and the tests labelled `long` (more layouts, types and random cases of what the others check) and, where clang is there,
 # parsers, core and journal with the memory sanitizer, fuzzes for a minute instead of for seconds, and compiles the CUDA module for all
 # architectures instead of one, and optimized: about 15 minutes more.
-# Environment: TRIREME_JOBS (parallel compiles, default: cores), TRIREME_SANITIZE=0 (release build alone)
+# Environment: TRIREME_JOBS (parallel compiles, default: cores), TRIREME_SANITIZE=0 (the release build alone, with all unit tests)
 set -uo pipefail
 cd "$(dirname "$0")" || exit 1
 
@@ -16,10 +17,12 @@ jobs=${TRIREME_JOBS:-$(nproc)}
 failed=()
 # Arithmetic alone, which takes minutes with sanitizers.
 light=(-E '^unit_(layout|recommend|attention_cut|step_arena)$')
+suites=OFF
+[ "${TRIREME_SANITIZE:-1}" != 0 ] || suites=ON
 fuzz_seconds=3 memory=0 skip=(-LE '^long$') cuda=(-DTRIREME_CUDA_ARCHITECTURES=90a-real -DTRIREME_CUDA_QUICK=ON)
 if [ "${1-}" = --long ]; then
   shift
-  fuzz_seconds=60 skip=() cuda=(-DTRIREME_CUDA_QUICK=OFF) light=()
+  suites=ON fuzz_seconds=60 skip=() cuda=(-DTRIREME_CUDA_QUICK=OFF) light=()
   if command -v clang >/dev/null; then memory=1; fi
 fi
 if [ "$(id -u)" = 0 ]; then
@@ -55,7 +58,7 @@ scripts/install-deps.sh --test --slurm || exit 1
 mkdir -p build
 
 part "release build"
-build release Release all -- -DTRI_FUZZ_SECONDS=$fuzz_seconds "${cuda[@]}" || { echo "the release build failed"; exit 1; }
+build release Release all -- -DTRI_FUZZ_SECONDS=$fuzz_seconds -DTRI_ALL_SUITES=$suites "${cuda[@]}" || { echo "the release build failed"; exit 1; }
 # Such kernels are right and several times slower, and the assembler only notes it.
 grep -q 'wgmma.mma_async instructions are serialized' build/release.build.log && failed+=("products of Hopper that wait for each other")
 
@@ -71,14 +74,14 @@ test_threads() {
   build tsan Tsan thread_tests || return
   fixed_addresses ctest --test-dir build/tsan -L threads -j2 --output-on-failure --no-tests=error
 }
-# What nobody wrote and is read: clang alone can tell (scripts/install-deps.sh --dev).
+# Reads of uninitialised memory: clang alone can tell (scripts/install-deps.sh --dev).
 test_memory() {
   part "tests with the memory sanitizer"
   build msan Msan memory_tests -- -DCMAKE_C_COMPILER=clang -DTRIREME_CUDA=OFF -DTRI_FUZZ_SECONDS=10 || return
   ctest --test-dir build/msan -L memory -LE long -j2 --output-on-failure --no-tests=error
 }
 
-# The release tests wait for each other and for clocks a third of the time, which the sanitizers' work fills, behind them.
+# The release tests wait for each other and for clocks a third of the time, which the sanitizers' work fills.
 sanitize() {
   renice -n 19 -p "$BASHPID" >/dev/null
   test_addresses || echo "sanitizers: address, undefined" >>build/sanitizers.failed
@@ -95,10 +98,10 @@ if [ "${TRIREME_SANITIZE:-1}" != 0 ]; then
   trap 'kill -- "-$sanitizers" 2>/dev/null' EXIT
 fi
 
-# One more than there are cores: a test that sleeps (label `waits`) is always among them.
+# Two more than there are cores: two tests that sleep (label `waits`) are always among them.
 part "all tests, release build"
 [ ${#failed[@]} -gt 0 ] && printf 'FAILED before this part: %s\n' "${failed[@]}"
-ctest --test-dir build/release -j$((jobs + 1)) --output-on-failure --no-tests=error "${skip[@]}" "$@" || failed+=("release")
+ctest --test-dir build/release -j$((jobs + 2)) --output-on-failure --no-tests=error "${skip[@]}" "$@" || failed+=("release")
 
 if [ -n "$sanitizers" ]; then
   wait "$sanitizers"

@@ -36,27 +36,18 @@ def objects(build):
                 yield os.path.join(folder, name), source
 
 
-def symbols(path):
-    """The functions that an object defines for others, and the names that it takes from others."""
-    defined, wanted = set(), set()
-    for line in subprocess.run(["nm", "-P", path], capture_output=True, text=True, check=True).stdout.splitlines():
-        name, kind = line.split()[:2]
-        if kind in "TW" and name != "main":
-            defined.add(name)
-        elif kind == "U":
-            wanted.add(name)
-    return defined, wanted
-
-
 def arrows(build):
     """For each source the sources that define what it refers to."""
-    defines, wants = {}, {}
-    for path, source in objects(build):
-        if source in wants:  # the same file in another program
-            continue
-        defined, wants[source] = symbols(path)
-        for name in defined:
+    paths = {source: path for path, source in objects(build)}  # one object of those of a file that is in several programs
+    sources = {path: source for source, path in paths.items()}
+    defines, wants = {}, {source: set() for source in paths}
+    for line in subprocess.run(["nm", "-A", "-P"] + sorted(sources), capture_output=True, text=True, check=True).stdout.splitlines():
+        path, name, kind = line.split()[:3]
+        source = sources[path[:-1]]  # without its colon
+        if kind in "TW" and name != "main":
             defines.setdefault(name, set()).add(source)
+        elif kind == "U":
+            wants[source].add(name)
     return {s: {d for name in names for d in defines.get(name, ()) if d != s} for s, names in wants.items()}
 
 
