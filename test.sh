@@ -16,7 +16,7 @@ cd "$(dirname "$0")" || exit 1
 jobs=${TRIREME_JOBS:-$(nproc)}
 failed=()
 # Arithmetic alone, which takes minutes with sanitizers.
-light=(-E '^unit_(layout|recommend|attention_cut|step_arena)$')
+light=(-E '^unit_(layout|recommend|attention_split|step_arena)$')
 suites=OFF
 [ "${TRIREME_SANITIZE:-1}" != 0 ] || suites=ON
 fuzz_seconds=3 memory=0 skip=(-LE '^long$') cuda=(-DTRIREME_CUDA_ARCHITECTURES=90a-real -DTRIREME_CUDA_QUICK=ON)

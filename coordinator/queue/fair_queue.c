@@ -306,7 +306,7 @@ void queue_assigned(tri_core *c, queue_entry *e, uint32_t index) {
   load->pending++;
   load->pending_tokens += e->num_prompt;
   f->sequences[index] += e->sequences;
-  affinity_note(c, index);
+  prefix_routing_note(c, index);
 }
 
 void queue_begun(tri_core *c, queue_entry *e) {
@@ -497,8 +497,8 @@ queue_entry *queue_next(tri_core *c, uint32_t *index) {
   }
   if (!best) return NULL;
   first->early = first == wide;
-  /* also where it is not taken: affinity_note is of what was looked at */
-  bool likes = affinity_pick(c, first, &liked);
+  /* also where it is not taken: prefix_routing_note is of what was looked at */
+  bool likes = prefix_routing_pick(c, first, &liked);
   if (likes && !first->alone && has_room(c, liked, best, first, first->sequences)) *index = liked;
   return first;
 }
@@ -510,7 +510,7 @@ tri_status queue_open(tri_core *c) {
   c->queue->loads = tri_calloc(c->cfg.num_replicas, sizeof *c->queue->loads);
   if (!c->queue->loads) return TRI_NO_MEMORY;
   for (uint32_t i = 0; i < c->cfg.num_replicas; i++) c->queue->loads[i].facts = replica_facts_of(c, i);
-  return affinity_open(c);
+  return prefix_routing_open(c);
 }
 
 static void free_flows(tri_core *c) {
@@ -529,7 +529,7 @@ static void free_flows(tri_core *c) {
 void queue_close(tri_core *c) {
   if (!c->queue) return;
   free_flows(c);
-  affinity_close(c);
+  prefix_routing_close(c);
   tri_free(c->queue->loads);
   tri_free(c->queue);
 }

@@ -57,16 +57,16 @@ typedef struct replica_load {
 struct fair_queue {
   struct flow_chain flows[NUM_FLOW_BUCKETS], waiting; /* waiting: those with jobs in the queue */
   struct flow_owner_chain flow_owners[NUM_FLOW_BUCKETS];
-  priority_entry *queued;           /* jobs in the queue; empty where priorities do not matter */
-  int64_t num_queued;               /* of them, and */
-  int64_t num_queued_alone;         /* those that run alone */
-  int64_t num_jobs;                 /* in flows */
-  double flow_clock;                /* service of the owner that was last served */
-  size_t bytes;                     /* of the jobs in flows */
-  bool crowded;                     /* jobs have all of the memory: no new one is taken */
-  bool has_clogged;                 /* a replica is */
-  replica_load *loads;              /* [num_replicas] */
-  struct prefix_affinity *affinity; /* NULL: there is one replica, or none has a prefix cache */
+  priority_entry *queued;              /* jobs in the queue; empty where priorities do not matter */
+  int64_t num_queued;                  /* of them, and */
+  int64_t num_queued_alone;            /* those that run alone */
+  int64_t num_jobs;                    /* in flows */
+  double flow_clock;                   /* service of the owner that was last served */
+  size_t bytes;                        /* of the jobs in flows */
+  bool crowded;                        /* jobs have all of the memory: no new one is taken */
+  bool has_clogged;                    /* a replica is */
+  replica_load *loads;                 /* [num_replicas] */
+  struct prefix_router *prefix_router; /* NULL: there is one replica, or none has a prefix cache */
 };
 
 /* Returns what the present start of a replica has. */
@@ -77,11 +77,11 @@ static inline replica_load *load_of(const tri_core *c, uint32_t index) {
   return load;
 }
 
-/* affinity.c: replicas that have had prompts which begin like a job's */
-tri_status affinity_open(tri_core *c);
-void affinity_close(tri_core *c);
+/* prefix_routing.c: replicas that have had prompts which begin like a job's */
+tri_status prefix_routing_open(tri_core *c);
+void prefix_routing_close(tri_core *c);
 /* Picks the replica that is to get a job, of those that no other one is alone in; false: none takes any. */
-bool affinity_pick(tri_core *c, const queue_entry *e, uint32_t *index);
-void affinity_note(tri_core *c, uint32_t index); /* a replica has got the job that was last picked for */
+bool prefix_routing_pick(tri_core *c, const queue_entry *e, uint32_t *index);
+void prefix_routing_note(tri_core *c, uint32_t index); /* a replica has got the job that was last picked for */
 
 #endif

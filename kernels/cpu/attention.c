@@ -345,7 +345,7 @@ static bool is_cut(const attention_run *r, const tile *t) {
   return r->max_chunks > 1 && t->tokens == 1 && t->context > r->chunk;
 }
 
-/* Every thread walks the same list of items, and does those whose number it sampled. */
+/* Every thread walks the same list of items, and does those whose number it takes from the shared counter. */
 static void attend_items(attention_run *r, tile_state *s) {
   const tri_attention_args *a = r->a;
   const tri_batch *b = a->batch;

@@ -81,9 +81,9 @@ static list_bytes most_bytes(const tri_backend *be, const tri_attention_shape *s
 
 /* Makes the lists of a shape at staging + at; they will lie as far into the device's memory. */
 static void put_lists(const tri_backend *be, const tri_attention_shape *s, const tri_batch *b, list_bytes bytes,
-                      char *staging, const char *device, tri_attention_cut *out) {
+                      char *staging, const char *device, tri_attention_split *out) {
   void *parts = staging, *tiles = staging + bytes.parts;
-  tri_attention_cut_batch(s, b, tri_cuda_of(be)->num_sms, parts, tiles, out);
+  tri_attention_split_batch(s, b, tri_cuda_of(be)->num_sms, parts, tiles, out);
   out->parts = (const void *)device;
   out->tiles = (const void *)(device + bytes.parts);
 }
@@ -95,7 +95,7 @@ static void put_lists(const tri_backend *be, const tri_attention_shape *s, const
 tri_status tri_cuda_bind_batch(tri_backend *be, int number, const tri_batch *host, const tri_attention_args *attentions,
                                int num_attentions, tri_batch *out) {
   tri_cuda_staging *s = &tri_cuda_of(be)->staging[number];
-  tri_attention_cut *cuts = tri_cuda_of(be)->cuts[number];
+  tri_attention_split *cuts = tri_cuda_of(be)->cuts[number];
   tri_attention_shape shapes[TRI_CUDA_CUTS];
   array arrays[BATCH_ARRAYS];
   size_t table = (size_t)host->block_start[host->num_seqs] * sizeof *host->block_table, bytes = table;

@@ -70,7 +70,7 @@ typedef struct tri_cuda_impl {
   int host_failed; /* tri_status of the first call of the host that failed; changed atomically */
   char isa[32];
   tri_cuda_staging staging[TRI_BOUND_BATCHES + 1]; /* of batches, by number, and of the sampler */
-  tri_attention_cut cuts[TRI_BOUND_BATCHES][TRI_CUDA_CUTS];
+  tri_attention_split cuts[TRI_BOUND_BATCHES][TRI_CUDA_CUTS];
   tri_cuda_graph graphs[TRI_CUDA_GRAPHS];
   tri_cuda_graph *recording;
   int most_graphs; /* that are kept at a time */
@@ -168,14 +168,14 @@ bool tri_cuda_decode_fits(const tri_attention_args *a);
 /* Partial results: a row for each head of a part. The ledger counts on there being no more parts than this. */
 enum { TRI_CUDA_SPLIT_ROWS = 2048 };
 size_t tri_cuda_split_workspace(const tri_attention_args *a, int parts);
-void tri_cuda_decode(cudaStream_t stream, const tri_attention_args *a, const tri_attention_cut *cut, float *partial,
+void tri_cuda_decode(cudaStream_t stream, const tri_attention_args *a, const tri_attention_split *cut, float *partial,
                      unsigned *counters);
 bool tri_cuda_decode_mma_fits(const tri_attention_args *a);
 int tri_cuda_decode_mma_joined(void); /* splits of a context at most that the blocks of a cluster join; 1: none */
-cudaError_t tri_cuda_decode_mma(cudaStream_t stream, const tri_attention_args *a, const tri_attention_cut *cut,
+cudaError_t tri_cuda_decode_mma(cudaStream_t stream, const tri_attention_args *a, const tri_attention_split *cut,
                                 float *partial, unsigned *counters);
 bool tri_cuda_prefill_mma_fits(const tri_attention_args *a);
-cudaError_t tri_cuda_prefill_mma(cudaStream_t stream, const tri_attention_args *a, const tri_attention_cut *cut);
+cudaError_t tri_cuda_prefill_mma(cudaStream_t stream, const tri_attention_args *a, const tri_attention_split *cut);
 /* attention/prefill_wgmma.cu, for Hopper: KV blocks of 16 to 256 tokens, a power of two; heads of a multiple of 32
  * elements. A tile has as many tokens, and a block reads as many keys at a time, as tri_cuda_prefill_wgmma_shape says.
  * The parts of cut tiles meet at `partial`, which has tri_cuda_prefill_wgmma_workspace of the cut's num_tile_places,
@@ -184,7 +184,7 @@ enum { TRI_CUDA_PROMPT_PARTS = 264 }; /* of cut tiles, times the blocks that eac
 bool tri_cuda_prefill_wgmma_fits(const tri_attention_args *a);
 void tri_cuda_prefill_wgmma_shape(const tri_attention_args *a, tri_attention_shape *out);
 size_t tri_cuda_prefill_wgmma_workspace(const tri_attention_args *a, int places);
-cudaError_t tri_cuda_prefill_wgmma(cudaStream_t stream, const tri_attention_args *a, const tri_attention_cut *cut,
+cudaError_t tri_cuda_prefill_wgmma(cudaStream_t stream, const tri_attention_args *a, const tri_attention_split *cut,
                                    int num_sms, float *partial, unsigned *counters);
 /* ops.c: says how the attention of a batch is cut; false where it is not. */
 bool tri_cuda_attention_shape(const tri_backend *be, const tri_attention_args *a, const tri_batch *b,
@@ -195,13 +195,13 @@ bool tri_cuda_attention_shape(const tri_backend *be, const tri_attention_args *a
 bool tri_cuda_latent_mma_fits(const tri_attention_args *a);
 int tri_cuda_latent_mma_splits(const tri_attention_args *a, int rows, int num_sms);
 /* singles: of which only the batch's single tokens are taken, after the kernel of the others; NULL: all are. */
-cudaError_t tri_cuda_latent_mma(cudaStream_t stream, const tri_attention_args *a, const tri_attention_cut *singles,
+cudaError_t tri_cuda_latent_mma(cudaStream_t stream, const tri_attention_args *a, const tri_attention_split *singles,
                                 float *partial, int splits);
 /* attention/latent_wgmma.cu, for Hopper: the same for sequences of more than one token, in KV blocks of 16 tokens or
  * more, a power of two. A tile has as many tokens as tri_cuda_latent_wgmma_tokens says. */
 bool tri_cuda_latent_wgmma_fits(const tri_attention_args *a);
 int tri_cuda_latent_wgmma_tokens(const tri_attention_args *a);
-cudaError_t tri_cuda_latent_wgmma(cudaStream_t stream, const tri_attention_args *a, const tri_attention_cut *cut,
+cudaError_t tri_cuda_latent_wgmma(cudaStream_t stream, const tri_attention_args *a, const tri_attention_split *cut,
                                   int num_sms);
 
 /* A row's parameters for the sampler's kernel. The row's words begin at `words`: ids with a bias, banned ids, biases.

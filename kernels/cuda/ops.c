@@ -124,7 +124,7 @@ bool tri_cuda_attention_shape(const tri_backend *be, const tri_attention_args *a
 }
 
 /* The batch's lists of that shape, which were made when it was bound. */
-static const tri_attention_cut *find_cut(const tri_backend *be, const tri_attention_args *a) {
+static const tri_attention_split *find_cut(const tri_backend *be, const tri_attention_args *a) {
   const tri_batch *b = a->batch;
   tri_attention_shape shape;
   for (int i = 0; tri_cuda_attention_shape(be, a, b, &shape) && i < b->num_cuts; i++)
@@ -137,7 +137,7 @@ static tri_status attention_plan(tri_backend *be, const tri_attention_args *a, t
   *plan = (tri_op_plan){0};
   if (st != TRI_OK) return st;
   plan->variant = choose_attention(be, a, a->batch);
-  const tri_attention_cut *cut = find_cut(be, a);
+  const tri_attention_split *cut = find_cut(be, a);
   bool is_cut = plan->variant && plan->variant != ATTENTION_LATENT_MMA && a->q.rows;
   if (is_cut && !cut) return TRI_INVALID_ARGUMENT; /* the batch was bound for other attentions */
   int parts = is_cut ? cut->num_places : 0;
@@ -152,7 +152,7 @@ static tri_status attention_plan(tri_backend *be, const tri_attention_args *a, t
 }
 
 /* The parts of cut tiles meet after those of cut contexts, whose kernel may run at the same time. */
-static void launch_prompts(tri_backend *be, const tri_attention_args *a, const tri_attention_cut *cut) {
+static void launch_prompts(tri_backend *be, const tri_attention_args *a, const tri_attention_split *cut) {
   tri_cuda_impl *impl = tri_cuda_of(be);
   float *partial = (float *)((char *)be->workspace + tri_cuda_split_workspace(a, cut->num_places));
   unsigned *counters = impl->counters + TRI_CUDA_MEETINGS / 2;
@@ -162,7 +162,7 @@ static void launch_prompts(tri_backend *be, const tri_attention_args *a, const t
 static void attention_launch(tri_backend *be, const tri_op_plan *plan, const tri_attention_args *a) {
   tri_cuda_impl *impl = tri_cuda_of(be);
   cudaStream_t own = tri_cuda_stream(be);
-  const tri_attention_cut *cut = find_cut(be, a);
+  const tri_attention_split *cut = find_cut(be, a);
   if (!a->q.rows || !a->batch->num_seqs) return;
   if (!plan->variant) tri_cuda_attention(own, a);
   if (plan->variant & ATTENTION_PREFILL_WGMMA) launch_prompts(be, a, cut);

@@ -186,23 +186,24 @@ __global__ __launch_bounds__(THREADS, 4) static void decode_kernel(tri_attention
 }
 
 template <typename T>
-static void decode(cudaStream_t stream, const tri_attention_args &a, const tri_attention_cut &cut, const meeting &m) {
+static void decode(cudaStream_t stream, const tri_attention_args &a, const tri_attention_split &split,
+                   const meeting &m) {
   int lanes = lanes_for(a.kv.head_dim), chunks = chunks_of(&a);
-  dim3 grid(cut.num_parts, a.kv.num_kv_heads * chunks);
-  bool beside = cut.num_tiles > 0;
+  dim3 grid(split.num_parts, a.kv.num_kv_heads * chunks);
+  bool beside = split.num_tiles > 0;
   if (tri_most_heads(&a) == 1)
-    launch_overlapped(decode_kernel<T, 1>, grid, THREADS, 0, stream, a, *a.batch, m, cut.parts, lanes, 1, beside);
+    launch_overlapped(decode_kernel<T, 1>, grid, THREADS, 0, stream, a, *a.batch, m, split.parts, lanes, 1, beside);
   else
-    launch_overlapped(decode_kernel<T, MAX_GROUP>, grid, THREADS, 0, stream, a, *a.batch, m, cut.parts, lanes, chunks,
+    launch_overlapped(decode_kernel<T, MAX_GROUP>, grid, THREADS, 0, stream, a, *a.batch, m, split.parts, lanes, chunks,
                       beside);
 }
 
-void tri_cuda_decode(cudaStream_t stream, const tri_attention_args *a, const tri_attention_cut *cut, float *partial,
+void tri_cuda_decode(cudaStream_t stream, const tri_attention_args *a, const tri_attention_split *split, float *partial,
                      unsigned *counters) {
   meeting m = {partial, counters, 1, 0};
   switch (a->kv.dtype) {
-  case TRI_BF16: decode<__nv_bfloat16>(stream, *a, *cut, m); break;
-  case TRI_F16: decode<__half>(stream, *a, *cut, m); break;
-  default: decode<float>(stream, *a, *cut, m); break;
+  case TRI_BF16: decode<__nv_bfloat16>(stream, *a, *split, m); break;
+  case TRI_F16: decode<__half>(stream, *a, *split, m); break;
+  default: decode<float>(stream, *a, *split, m); break;
   }
 }

@@ -244,7 +244,7 @@ __global__ __launch_bounds__(TILE_THREADS) static void decode_mma_kernel(tri_att
 }
 
 template <typename T, int DEPTH, bool PLAIN>
-static cudaError_t start(cudaStream_t stream, const tri_attention_args &a, const tri_attention_cut &cut,
+static cudaError_t start(cudaStream_t stream, const tri_attention_args &a, const tri_attention_split &split,
                          const meeting &m) {
   constexpr size_t bytes = shape<DEPTH>::BYTES;
   static_assert(shape<DEPTH>::KEYS == TILE_WARPS * OWN_KEYS, "a tile has a quarter for each warp");
@@ -252,25 +252,25 @@ static cudaError_t start(cudaStream_t stream, const tri_attention_args &a, const
   static_assert(row_bytes<DEPTH * 16>((TILE_WARPS + 1) * HEADS) <= bytes, "all rows fit where tiles were");
   static_assert((3 * TRI_CUDA_DECODE_MMA_SPLITS + 1) * HEADS * sizeof(float) <= bytes, "and so do the parts' factors");
   int chunks = chunks_of(&a);
-  bool beside = cut.num_tiles > 0, early = a.causal && a.batch->num_tokens <= EARLY_TOKENS && !beside;
+  bool beside = split.num_tiles > 0, early = a.causal && a.batch->num_tokens <= EARLY_TOKENS && !beside;
   cudaError_t e = allow_shared<decode_mma_kernel<T, DEPTH, PLAIN>>(bytes);
   if (e == cudaSuccess)
-    launch_together(decode_mma_kernel<T, DEPTH, PLAIN>, dim3(cut.num_parts, cut.joined, a.kv.num_kv_heads * chunks),
-                    cut.joined, TILE_THREADS, bytes, stream, a, *a.batch, m, cut.parts, chunks, early, beside);
+    launch_together(decode_mma_kernel<T, DEPTH, PLAIN>, dim3(split.num_parts, split.joined, a.kv.num_kv_heads * chunks),
+                    split.joined, TILE_THREADS, bytes, stream, a, *a.batch, m, split.parts, chunks, early, beside);
   return e;
 }
 
 template <typename T, int DEPTH>
-static cudaError_t start_plain(cudaStream_t stream, const tri_attention_args &a, const tri_attention_cut &cut,
+static cudaError_t start_plain(cudaStream_t stream, const tri_attention_args &a, const tri_attention_split &split,
                                const meeting &m) {
   bool plain = a.softcap <= 0 && !a.alibi_slopes && !a.position_bias;
-  return plain ? start<T, DEPTH, true>(stream, a, cut, m) : start<T, DEPTH, false>(stream, a, cut, m);
+  return plain ? start<T, DEPTH, true>(stream, a, split, m) : start<T, DEPTH, false>(stream, a, split, m);
 }
 
 template <typename T>
-static cudaError_t start_depth(cudaStream_t stream, const tri_attention_args &a, const tri_attention_cut &cut,
+static cudaError_t start_depth(cudaStream_t stream, const tri_attention_args &a, const tri_attention_split &split,
                                const meeting &m) {
-  return a.kv.head_dim <= 64 ? start_plain<T, 4>(stream, a, cut, m) : start_plain<T, 8>(stream, a, cut, m);
+  return a.kv.head_dim <= 64 ? start_plain<T, 4>(stream, a, split, m) : start_plain<T, 8>(stream, a, split, m);
 }
 
 int tri_cuda_decode_mma_joined(void) {
@@ -278,9 +278,9 @@ int tri_cuda_decode_mma_joined(void) {
   return has_clusters ? MAX_JOINED : 1; /* a module has one set of code */
 }
 
-cudaError_t tri_cuda_decode_mma(cudaStream_t stream, const tri_attention_args *a, const tri_attention_cut *cut,
+cudaError_t tri_cuda_decode_mma(cudaStream_t stream, const tri_attention_args *a, const tri_attention_split *split,
                                 float *partial, unsigned *counters) {
   meeting m = {partial, counters, 1, 0};
-  return a->kv.dtype == TRI_BF16 ? start_depth<__nv_bfloat16>(stream, *a, *cut, m)
-                                 : start_depth<__half>(stream, *a, *cut, m);
+  return a->kv.dtype == TRI_BF16 ? start_depth<__nv_bfloat16>(stream, *a, *split, m)
+                                 : start_depth<__half>(stream, *a, *split, m);
 }

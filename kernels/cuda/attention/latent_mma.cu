@@ -401,7 +401,7 @@ int tri_cuda_latent_mma_splits(const tri_attention_args *a, int rows, int num_sm
 }
 
 template <typename T, int TILES>
-static cudaError_t start(cudaStream_t stream, const tri_attention_args &a, const tri_attention_cut *singles,
+static cudaError_t start(cudaStream_t stream, const tri_attention_args &a, const tri_attention_split *singles,
                          const meeting &s) {
   using x = extent<TILES>;
   static_assert(x::PARTS * x::OWN_STEPS == STEPS && x::THREADS == x::ROWS * ROW_LANES, "all is covered");
@@ -419,7 +419,7 @@ static cudaError_t start(cudaStream_t stream, const tri_attention_args &a, const
   return cudaSuccess;
 }
 
-cudaError_t tri_cuda_latent_mma(cudaStream_t stream, const tri_attention_args *a, const tri_attention_cut *singles,
+cudaError_t tri_cuda_latent_mma(cudaStream_t stream, const tri_attention_args *a, const tri_attention_split *singles,
                                 float *partial, int splits) {
   meeting s = {partial, NULL, splits, 0};
   bool wide = tiles_of(a) == 2;

@@ -238,22 +238,23 @@ static bool make_maps(const tri_attention_args *a, latent_maps *out) {
 }
 
 template <typename T>
-static cudaError_t start(cudaStream_t stream, const tri_attention_args &a, const tri_attention_cut &cut, int num_sms) {
+static cudaError_t start(cudaStream_t stream, const tri_attention_args &a, const tri_attention_split &split,
+                         int num_sms) {
   static_assert((int)ROWS == (int)TRI_CUDA_LATENT_ROWS, "the choice of a kernel counts tiles");
   constexpr size_t bytes = sizeof(latent_room);
-  int items = cut.num_tiles * pieces_of(&a);
+  int items = split.num_tiles * pieces_of(&a);
   latent_maps maps;
   if (!items) return cudaSuccess;
   if (!make_maps(&a, &maps)) return cudaErrorInvalidValue;
   cudaError_t e = allow_shared<latent_wgmma_kernel<T>>(bytes);
   if (e == cudaSuccess)
     launch_overlapped(latent_wgmma_kernel<T>, dim3(items < num_sms ? items : num_sms), THREADS, bytes, stream, a,
-                      a.batch->block_table, cut.tiles, items, maps);
+                      a.batch->block_table, split.tiles, items, maps);
   return e;
 }
 
-cudaError_t tri_cuda_latent_wgmma(cudaStream_t stream, const tri_attention_args *a, const tri_attention_cut *cut,
+cudaError_t tri_cuda_latent_wgmma(cudaStream_t stream, const tri_attention_args *a, const tri_attention_split *split,
                                   int num_sms) {
-  return a->kv.dtype == TRI_BF16 ? start<__nv_bfloat16>(stream, *a, *cut, num_sms)
-                                 : start<__half>(stream, *a, *cut, num_sms);
+  return a->kv.dtype == TRI_BF16 ? start<__nv_bfloat16>(stream, *a, *split, num_sms)
+                                 : start<__half>(stream, *a, *split, num_sms);
 }

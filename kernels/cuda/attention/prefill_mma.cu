@@ -118,31 +118,32 @@ __global__ __launch_bounds__(THREADS) static void prefill_mma_kernel(tri_attenti
 }
 
 template <typename T, int DEPTH, bool PLAIN>
-static cudaError_t start(cudaStream_t stream, const tri_attention_args &a, const tri_attention_cut &cut) {
+static cudaError_t start(cudaStream_t stream, const tri_attention_args &a, const tri_attention_split &split) {
   constexpr size_t bytes = shape<DEPTH>::BYTES;
-  dim3 grid(a.num_heads, cut.num_tiles);
+  dim3 grid(a.num_heads, split.num_tiles);
   cudaError_t e = allow_shared<prefill_mma_kernel<T, DEPTH, PLAIN>>(bytes);
   if (e == cudaSuccess)
-    launch_overlapped(prefill_mma_kernel<T, DEPTH, PLAIN>, grid, THREADS, bytes, stream, a, *a.batch, cut.tiles);
+    launch_overlapped(prefill_mma_kernel<T, DEPTH, PLAIN>, grid, THREADS, bytes, stream, a, *a.batch, split.tiles);
   return e;
 }
 
 template <typename T, int DEPTH>
-static cudaError_t start_plain(cudaStream_t stream, const tri_attention_args &a, const tri_attention_cut &cut) {
+static cudaError_t start_plain(cudaStream_t stream, const tri_attention_args &a, const tri_attention_split &split) {
   bool plain = a.softcap <= 0 && !a.alibi_slopes && !a.position_bias;
   constexpr int LARGE = DEPTH <= 8 ? 8 : 16, ANY = DEPTH <= 4 ? 4 : LARGE; /* rarer ones share code */
-  return plain ? start<T, DEPTH, true>(stream, a, cut) : start<T, ANY, false>(stream, a, cut);
+  return plain ? start<T, DEPTH, true>(stream, a, split) : start<T, ANY, false>(stream, a, split);
 }
 
 template <typename T>
-static cudaError_t start_depth(cudaStream_t stream, const tri_attention_args &a, const tri_attention_cut &cut) {
+static cudaError_t start_depth(cudaStream_t stream, const tri_attention_args &a, const tri_attention_split &split) {
   int depth = (a.kv.head_dim + 15) / 16;
-  if (depth <= 4) return start_plain<T, 4>(stream, a, cut);
-  if (depth <= 6) return start_plain<T, 6>(stream, a, cut);
-  if (depth <= 8) return start_plain<T, 8>(stream, a, cut);
-  return start_plain<T, 16>(stream, a, cut);
+  if (depth <= 4) return start_plain<T, 4>(stream, a, split);
+  if (depth <= 6) return start_plain<T, 6>(stream, a, split);
+  if (depth <= 8) return start_plain<T, 8>(stream, a, split);
+  return start_plain<T, 16>(stream, a, split);
 }
 
-cudaError_t tri_cuda_prefill_mma(cudaStream_t stream, const tri_attention_args *a, const tri_attention_cut *cut) {
-  return a->kv.dtype == TRI_BF16 ? start_depth<__nv_bfloat16>(stream, *a, *cut) : start_depth<__half>(stream, *a, *cut);
+cudaError_t tri_cuda_prefill_mma(cudaStream_t stream, const tri_attention_args *a, const tri_attention_split *split) {
+  return a->kv.dtype == TRI_BF16 ? start_depth<__nv_bfloat16>(stream, *a, *split)
+                                 : start_depth<__half>(stream, *a, *split);
 }

@@ -419,47 +419,47 @@ static bool make_maps(const tri_attention_args *a, int rows, int keys, prompt_ma
 }
 
 template <typename T, typename S, bool PLAIN>
-static cudaError_t start(cudaStream_t stream, const tri_attention_args &a, const tri_attention_cut &cut, int num_sms,
-                         const prompt_meeting &m) {
+static cudaError_t start(cudaStream_t stream, const tri_attention_args &a, const tri_attention_split &split,
+                         int num_sms, const prompt_meeting &m) {
   constexpr size_t bytes = sizeof(hopper_room<S>);
-  int items = cut.num_tiles * a.kv.num_kv_heads;
+  int items = split.num_tiles * a.kv.num_kv_heads;
   prompt_maps maps;
   if (!items) return cudaSuccess;
   if (!make_maps(&a, S::ROWS, S::KEYS, &maps)) return cudaErrorInvalidValue;
   cudaError_t e = allow_shared<prefill_wgmma_kernel<T, S, PLAIN>>(bytes);
   if (e == cudaSuccess)
     launch_overlapped(prefill_wgmma_kernel<T, S, PLAIN>, dim3(items < num_sms ? items : num_sms), S::THREADS, bytes,
-                      stream, a, a.batch->block_table, cut.tiles, items, m, maps);
+                      stream, a, a.batch->block_table, split.tiles, items, m, maps);
   return e;
 }
 
 template <typename T, typename S>
-static cudaError_t start_plain(cudaStream_t stream, const tri_attention_args &a, const tri_attention_cut &cut,
+static cudaError_t start_plain(cudaStream_t stream, const tri_attention_args &a, const tri_attention_split &split,
                                int num_sms, const prompt_meeting &m) {
   bool plain = a.softcap <= 0 && !a.alibi_slopes;
-  return plain ? start<T, S, true>(stream, a, cut, num_sms, m) : start<T, S, false>(stream, a, cut, num_sms, m);
+  return plain ? start<T, S, true>(stream, a, split, num_sms, m) : start<T, S, false>(stream, a, split, num_sms, m);
 }
 
 template <typename T, int D>
-static cudaError_t start_type(cudaStream_t stream, const tri_attention_args &a, const tri_attention_cut &cut,
+static cudaError_t start_type(cudaStream_t stream, const tri_attention_args &a, const tri_attention_split &split,
                               int num_sms, const prompt_meeting &m) {
   typedef hopper<D, false> wide;
   typedef hopper<D, true> narrow;
-  if (a.q.dtype == TRI_F32) return start_plain<T, wide>(stream, a, cut, num_sms, m);
-  return start_plain<T, narrow>(stream, a, cut, num_sms, m);
+  if (a.q.dtype == TRI_F32) return start_plain<T, wide>(stream, a, split, num_sms, m);
+  return start_plain<T, narrow>(stream, a, split, num_sms, m);
 }
 
 template <typename T>
-static cudaError_t start_depth(cudaStream_t stream, const tri_attention_args &a, const tri_attention_cut &cut,
+static cudaError_t start_depth(cudaStream_t stream, const tri_attention_args &a, const tri_attention_split &split,
                                int num_sms, const prompt_meeting &m) {
-  if (a.kv.head_dim <= 64) return start_type<T, 64>(stream, a, cut, num_sms, m);
-  if (a.kv.head_dim <= 128) return start_type<T, 128>(stream, a, cut, num_sms, m);
-  return start_type<T, 256>(stream, a, cut, num_sms, m);
+  if (a.kv.head_dim <= 64) return start_type<T, 64>(stream, a, split, num_sms, m);
+  if (a.kv.head_dim <= 128) return start_type<T, 128>(stream, a, split, num_sms, m);
+  return start_type<T, 256>(stream, a, split, num_sms, m);
 }
 
-cudaError_t tri_cuda_prefill_wgmma(cudaStream_t stream, const tri_attention_args *a, const tri_attention_cut *cut,
+cudaError_t tri_cuda_prefill_wgmma(cudaStream_t stream, const tri_attention_args *a, const tri_attention_split *split,
                                    int num_sms, float *partial, unsigned *counters) {
   const prompt_meeting m = {partial, counters};
-  return a->kv.dtype == TRI_BF16 ? start_depth<__nv_bfloat16>(stream, *a, *cut, num_sms, m)
-                                 : start_depth<__half>(stream, *a, *cut, num_sms, m);
+  return a->kv.dtype == TRI_BF16 ? start_depth<__nv_bfloat16>(stream, *a, *split, num_sms, m)
+                                 : start_depth<__half>(stream, *a, *split, num_sms, m);
 }

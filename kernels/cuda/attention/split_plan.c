@@ -186,7 +186,7 @@ static int size_class(const cutter *k, int64_t tiles) {
   return (int)(SIZES - 1 - smaller(tiles * SIZES / (k->longest + 1), SIZES - 1));
 }
 
-static void cut_context(void *ctx, const context *c) {
+static void split_context(void *ctx, const context *c) {
   cutter *k = ctx;
   int64_t tiles = tiles_of(k->s, c), keys = k->s->keys;
   int splits = splits_of(k, tiles), *next = &k->next[size_class(k, tiles / splits)];
@@ -206,14 +206,14 @@ static void cut_context(void *ctx, const context *c) {
 }
 
 /* Puts the parts of all contexts in their order. */
-static void place_parts(cutter k, const tri_batch *b, const tri_attention_cut *cut, tri_attention_part *parts) {
+static void place_parts(cutter k, const tri_batch *b, const tri_attention_split *split, tri_attention_part *parts) {
   memset(k.next, 0, sizeof k.next);
-  each_context(k.s, b, cut_context, &k); /* counts them */
+  each_context(k.s, b, split_context, &k); /* counts them */
   begin_sizes(k.next);
   k.parts = parts;
   k.num_parts = k.num_places = 0;
-  each_context(k.s, b, cut_context, &k);
-  for (int i = k.num_parts; i < cut->num_parts; i++) parts[i] = (tri_attention_part){.row = -1};
+  each_context(k.s, b, split_context, &k);
+  for (int i = k.num_parts; i < split->num_parts; i++) parts[i] = (tri_attention_part){.row = -1};
 }
 
 /* Returns what a block takes for so many tiles, in halves of one: the first two are fetched before its wait, and the
@@ -243,8 +243,8 @@ static int choose_joined(const lengths *l, const cutter *k, int num_sms) {
 }
 
 /* A shorter context has no more parts than a longer one, so an even batch fits into what is planned for its longest. */
-static void cut_contexts(const tri_attention_shape *s, const tri_batch *b, int num_sms, tri_attention_cut *out,
-                         tri_attention_part *parts) {
+static void split_contexts(const tri_attention_shape *s, const tri_batch *b, int num_sms, tri_attention_split *out,
+                           tri_attention_part *parts) {
   lengths l = {.s = s};
   tri_batch planned = *b;
   if (b->is_even) planned.context_len = NULL;
@@ -255,7 +255,7 @@ static void cut_contexts(const tri_attention_shape *s, const tri_batch *b, int n
   k.is_full = l.rows >= slots_for(s, 1, num_sms);
   out->joined = choose_joined(&l, &k, num_sms);
   if (out->joined > 1) k.part = k.longest = l.longest;
-  each_context(s, &planned, cut_context, &k); /* counts them */
+  each_context(s, &planned, split_context, &k); /* counts them */
   /* Parts beyond the first of each context are fewer than the slots, and what is cut is longer than a part. */
   out->num_parts = k.num_places ? (int)smaller(l.rows + c.slots - 1, round_up(k.num_parts, STEP)) : l.rows;
   out->num_places = k.num_places ? 2 * (int)c.slots : 0;
@@ -377,8 +377,8 @@ static void measure_tile(void *ctx, const tri_attention_tile *t) { each_part(ctx
 static void count_tile(void *ctx, const tri_attention_tile *t) { each_part(ctx, t, count_part); }
 static void put_tile(void *ctx, const tri_attention_tile *t) { each_part(ctx, t, put_part); }
 
-static void cut_prompts(const tri_attention_shape *s, const tri_batch *b, int num_sms, tri_attention_tile *tiles,
-                        tri_attention_cut *out) {
+static void split_prompts(const tri_attention_shape *s, const tri_batch *b, int num_sms, tri_attention_tile *tiles,
+                          tri_attention_split *out) {
   tiler k = {.s = s, .tiles = tiles, .part = choose_tile_part(s, b, num_sms)};
   each_tile(s, b, measure_tile, &k);
   each_tile(s, b, count_tile, &k);
@@ -398,9 +398,9 @@ int tri_attention_most_tiles(const tri_attention_shape *s, const tri_batch *b) {
   return s->rows ? b->num_tokens / s->rows + b->num_seqs + s->tile_places : 0;
 }
 
-void tri_attention_cut_batch(const tri_attention_shape *s, const tri_batch *b, int num_sms, tri_attention_part *parts,
-                             tri_attention_tile *tiles, tri_attention_cut *out) {
-  *out = (tri_attention_cut){.shape = *s, .joined = 1, .parts = parts, .tiles = tiles};
-  cut_contexts(s, b, num_sms, out, parts);
-  if (s->rows) cut_prompts(s, b, num_sms, tiles, out);
+void tri_attention_split_batch(const tri_attention_shape *s, const tri_batch *b, int num_sms, tri_attention_part *parts,
+                               tri_attention_tile *tiles, tri_attention_split *out) {
+  *out = (tri_attention_split){.shape = *s, .joined = 1, .parts = parts, .tiles = tiles};
+  split_contexts(s, b, num_sms, out, parts);
+  if (s->rows) split_prompts(s, b, num_sms, tiles, out);
 }

@@ -55,7 +55,7 @@ typedef struct tri_attention_shape {
 } tri_attention_shape;
 
 /* The lists of one shape for one batch. */
-typedef struct tri_attention_cut {
+typedef struct tri_attention_split {
   tri_attention_shape shape;
   int num_parts, num_tiles; /* the empty places among the parts included */
   int num_places;           /* parts of cut contexts at most */
@@ -63,14 +63,14 @@ typedef struct tri_attention_cut {
   int joined;               /* splits of each part that are a cluster's blocks, a power of two; 1: a block has a part */
   const tri_attention_part *parts;
   const tri_attention_tile *tiles;
-} tri_attention_cut;
+} tri_attention_split;
 
 /* Returns the most places that the lists of any batch of these sizes have. num_sms: multiprocessors of the device. */
 int tri_attention_most_parts(const tri_attention_shape *s, const tri_batch *b, int num_sms);
 int tri_attention_most_tiles(const tri_attention_shape *s, const tri_batch *b);
 
 /* Cuts a batch whose arrays are on the host. parts and tiles have room for the most; out points to them. */
-void tri_attention_cut_batch(const tri_attention_shape *s, const tri_batch *b, int num_sms, tri_attention_part *parts,
-                             tri_attention_tile *tiles, tri_attention_cut *out);
+void tri_attention_split_batch(const tri_attention_shape *s, const tri_batch *b, int num_sms, tri_attention_part *parts,
+                               tri_attention_tile *tiles, tri_attention_split *out);
 
 #endif

@@ -2,7 +2,7 @@
 /* The coordinator's core against recorded actions: replicas that have had what a prompt begins with. */
 #include "tests/unit/core_world.h"
 
-Suite *suite_core_affinity(void);
+Suite *suite_core_prefix_routing(void);
 
 enum { BLOCK = 16, LONG = 100 };
 
@@ -99,9 +99,9 @@ START_TEST(test_anew) {
 }
 END_TEST
 
-Suite *suite_core_affinity(void) {
-  Suite *s = suite_create("core_affinity");
-  TCase *t = add_case(s, "core_affinity");
+Suite *suite_core_prefix_routing(void) {
+  Suite *s = suite_create("core_prefix_routing");
+  TCase *t = add_case(s, "core_prefix_routing");
   tcase_add_test(t, test_follows);
   tcase_add_test(t, test_longest);
   tcase_add_test(t, test_busy);

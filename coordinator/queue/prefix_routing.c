@@ -16,26 +16,26 @@ enum { NEAR = 64, STEP = 16, NUM_POINTS = 512, SEEN = 1 << 14 };
 /* A replica is much busier with more than MANY jobs beyond twice those of the replica that has least. */
 enum { MANY = 4 };
 
-typedef struct prefix_affinity {
+typedef struct prefix_router {
   tri_sip_key key;
   uint64_t *seen;              /* [num_replicas, SEEN] */
   uint64_t *epochs;            /* [num_replicas] of the starts that have seen them */
   uint64_t points[NUM_POINTS]; /* of the job that was last looked at */
   size_t num_points;
-} prefix_affinity;
+} prefix_router;
 
-tri_status affinity_open(tri_core *c) {
+tri_status prefix_routing_open(tri_core *c) {
   size_t num;
   if (!c->cfg.route_by_prefix || c->cfg.num_replicas < 2 || c->cfg.model->encoder) return TRI_OK;
-  if (!(c->queue->affinity = tri_calloc(1, sizeof *c->queue->affinity))) return TRI_NO_MEMORY;
+  if (!(c->queue->prefix_router = tri_calloc(1, sizeof *c->queue->prefix_router))) return TRI_NO_MEMORY;
   if (!tri_size_mul(c->cfg.num_replicas, SEEN, &num)) return TRI_NO_MEMORY;
-  if (!(c->queue->affinity->seen = tri_calloc(num, sizeof *c->queue->affinity->seen))) return TRI_NO_MEMORY;
-  if (!(c->queue->affinity->epochs = tri_calloc(c->cfg.num_replicas, sizeof(uint64_t)))) return TRI_NO_MEMORY;
-  return c->cfg.io.random(c->cfg.io.ctx, &c->queue->affinity->key, sizeof c->queue->affinity->key);
+  if (!(c->queue->prefix_router->seen = tri_calloc(num, sizeof *c->queue->prefix_router->seen))) return TRI_NO_MEMORY;
+  if (!(c->queue->prefix_router->epochs = tri_calloc(c->cfg.num_replicas, sizeof(uint64_t)))) return TRI_NO_MEMORY;
+  return c->cfg.io.random(c->cfg.io.ctx, &c->queue->prefix_router->key, sizeof c->queue->prefix_router->key);
 }
 
-void affinity_close(tri_core *c) {
-  prefix_affinity *a = c->queue->affinity;
+void prefix_routing_close(tri_core *c) {
+  prefix_router *a = c->queue->prefix_router;
   if (!a) return;
   tri_free(a->seen);
   tri_free(a->epochs);
@@ -44,7 +44,7 @@ void affinity_close(tri_core *c) {
 
 /* A start of a replica begins with an empty cache. */
 static uint64_t *seen_of(const tri_core *c, uint32_t index) {
-  prefix_affinity *a = c->queue->affinity;
+  prefix_router *a = c->queue->prefix_router;
   uint64_t *seen = a->seen + (size_t)index * SEEN, epoch = load_of(c, index)->epoch;
   if (a->epochs[index] != epoch) memset(seen, 0, SEEN * sizeof *seen);
   a->epochs[index] = epoch;
@@ -52,13 +52,13 @@ static uint64_t *seen_of(const tri_core *c, uint32_t index) {
 }
 
 /* Returns the hash of a prefix and one more block after it. */
-static uint64_t extend(const prefix_affinity *a, uint64_t prefix, const void *data, size_t bytes) {
+static uint64_t extend(const prefix_router *a, uint64_t prefix, const void *data, size_t bytes) {
   tri_sip_key key = {{a->key.k[0] ^ prefix, a->key.k[1]}};
   return tri_siphash(key, data, bytes) | 1; /* 0 is an empty place */
 }
 
 /* Fills points with the hashes of a prompt's beginnings. At least a token of it is left to compute. */
-static void find_points(prefix_affinity *a, const queue_entry *e, size_t block) {
+static void find_points(prefix_router *a, const queue_entry *e, size_t block) {
   size_t blocks = e->num_prompt && block ? (e->num_prompt - 1) / block : 0;
   uint64_t prefix = extend(a, 0, e->salt, e->salt_len);
   a->num_points = 0;
@@ -70,7 +70,7 @@ static void find_points(prefix_affinity *a, const queue_entry *e, size_t block) 
 
 /* Returns how many of the points a replica has had, from the first one on. */
 static size_t match(const tri_core *c, uint32_t index) {
-  const prefix_affinity *a = c->queue->affinity;
+  const prefix_router *a = c->queue->prefix_router;
   const uint64_t *seen = seen_of(c, index);
   size_t n = 0;
   while (n < a->num_points && seen[a->points[n] / 2 % SEEN] == a->points[n]) n++;
@@ -100,10 +100,10 @@ static const replica_facts *pick_shared(const tri_core *c, uint32_t *index) {
   return least;
 }
 
-bool affinity_pick(tri_core *c, const queue_entry *e, uint32_t *index) {
+bool prefix_routing_pick(tri_core *c, const queue_entry *e, uint32_t *index) {
   const replica_facts *least = pick_shared(c, index), *best = least;
-  if (!c->queue->affinity || !least) return least != NULL;
-  find_points(c->queue->affinity, e, least->block_size);
+  if (!c->queue->prefix_router || !least) return least != NULL;
+  find_points(c->queue->prefix_router, e, least->block_size);
   size_t most = match(c, *index);
   for (uint32_t i = 0; i < c->cfg.num_replicas; i++) {
     const replica_facts *g = load_of(c, i)->facts;
@@ -117,8 +117,8 @@ bool affinity_pick(tri_core *c, const queue_entry *e, uint32_t *index) {
   return true;
 }
 
-void affinity_note(tri_core *c, uint32_t index) {
-  const prefix_affinity *a = c->queue->affinity;
+void prefix_routing_note(tri_core *c, uint32_t index) {
+  const prefix_router *a = c->queue->prefix_router;
   if (!a) return;
   uint64_t *seen = seen_of(c, index);
   for (size_t i = 0; i < a->num_points; i++) seen[a->points[i] / 2 % SEEN] = a->points[i];

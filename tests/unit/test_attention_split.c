@@ -14,7 +14,7 @@ typedef struct world {
   int32_t start[MOST_SEQS + 1], block_start[MOST_SEQS + 1], context[MOST_SEQS];
   tri_attention_part *parts;
   tri_attention_tile *tiles;
-  tri_attention_cut cut;
+  tri_attention_split split;
 } world;
 
 static unsigned state = 1;
@@ -31,7 +31,7 @@ static void add(world *w, int tokens, int context) {
   w->block_start[b->num_seqs] = w->block_start[b->num_seqs - 1] + context / 16 + 1;
 }
 
-static void cut(world *w, const tri_attention_shape *s) {
+static void split(world *w, const tri_attention_shape *s) {
   w->b.seq_start = w->start;
   w->b.context_len = w->context;
   w->b.block_start = w->block_start;
@@ -40,8 +40,8 @@ static void cut(world *w, const tri_attention_shape *s) {
   w->tiles = malloc((tiles + 1) * sizeof *w->tiles);
   memset(w->parts, 0x55, (parts + 1) * sizeof *w->parts);
   memset(w->tiles, 0x55, (tiles + 1) * sizeof *w->tiles);
-  tri_attention_cut_batch(s, &w->b, SMS, w->parts, w->tiles, &w->cut);
-  ck_assert(w->cut.num_parts <= (int)parts && w->cut.num_tiles <= (int)tiles);
+  tri_attention_split_batch(s, &w->b, SMS, w->parts, w->tiles, &w->split);
+  ck_assert(w->split.num_parts <= (int)parts && w->split.num_tiles <= (int)tiles);
   ck_assert_int_eq(w->parts[parts].row, 0x55555555);
   ck_assert_int_eq(w->tiles[tiles].row, 0x55555555);
 }
@@ -65,8 +65,8 @@ static void check_context(const world *w, const tri_attention_shape *s, const tr
       next = s->window && last - s->window + 1 > 0 ? last - s->window + 1 : 0;
   for (int split = 0; split < p->splits; split++) {
     const tri_attention_part *q = w->parts;
-    while (q < w->parts + w->cut.num_parts && !(q->row == p->row && q->split == split)) q++;
-    ck_assert(q < w->parts + w->cut.num_parts && q->blocks == w->b.block_start[seq] && q->position == position &&
+    while (q < w->parts + w->split.num_parts && !(q->row == p->row && q->split == split)) q++;
+    ck_assert(q < w->parts + w->split.num_parts && q->blocks == w->b.block_start[seq] && q->position == position &&
               q->splits == p->splits);
     ck_assert(q->first == next && q->end > q->first);
     ck_assert(p->splits > 1 ? q->place - split == p->place - p->split : q->place == -1);
@@ -78,22 +78,22 @@ static void check_context(const world *w, const tri_attention_shape *s, const tr
 static void check_parts(const world *w, const tri_attention_shape *s) {
   bool seen[4096] = {false}, placed[4096] = {false};
   int num = 0;
-  for (int i = 0; i < w->cut.num_parts && w->parts[i].row >= 0; i++, num++) {
+  for (int i = 0; i < w->split.num_parts && w->parts[i].row >= 0; i++, num++) {
     const tri_attention_part *p = &w->parts[i];
     ck_assert(p->row < w->b.num_tokens && p->splits >= 1 && p->splits <= s->most_splits && p->split < p->splits);
     seen[p->row] = true;
     if (p->place >= 0) {
-      ck_assert(p->place < w->cut.num_places && !placed[p->place]);
+      ck_assert(p->place < w->split.num_places && !placed[p->place]);
       placed[p->place] = true;
     }
     if (!p->split) check_context(w, s, p);
   }
-  int parts = 0, joined = w->cut.joined;
-  ck_assert(joined == 1 || (joined <= s->most_joined && !(joined & (joined - 1)) && num == w->cut.num_parts));
+  int parts = 0, joined = w->split.joined;
+  ck_assert(joined == 1 || (joined <= s->most_joined && !(joined & (joined - 1)) && num == w->split.num_parts));
   for (int i = 0; i < num && joined > 1; i++) ck_assert_int_eq(w->parts[i].splits, 1);
   for (int i = 0; i < num; i++) parts += w->parts[i].split ? 0 : w->parts[i].splits;
   ck_assert_int_eq(parts, num);
-  for (int i = num; i < w->cut.num_parts; i++) ck_assert_int_eq(w->parts[i].row, -1);
+  for (int i = num; i < w->split.num_parts; i++) ck_assert_int_eq(w->parts[i].row, -1);
   for (int q = 0; q < w->b.num_seqs; q++)
     for (int row = w->start[q]; row < w->start[q + 1]; row++) {
       bool prompt = s->rows && w->start[q + 1] - w->start[q] > 1;
@@ -107,8 +107,8 @@ static int check_tile_parts(const world *w, const tri_attention_shape *s, const 
   int next = t->first, begin = t->first & -s->tile_box;
   for (int split = 0; split < t->splits; split++) {
     const tri_attention_tile *q = w->tiles;
-    while (q < w->tiles + w->cut.num_tiles && !(q->row == t->row && q->split == split)) q++;
-    ck_assert(q < w->tiles + w->cut.num_tiles && q->splits == t->splits && q->rows == t->rows);
+    while (q < w->tiles + w->split.num_tiles && !(q->row == t->row && q->split == split)) q++;
+    ck_assert(q < w->tiles + w->split.num_tiles && q->splits == t->splits && q->rows == t->rows);
     ck_assert(q->position == t->position && q->context == t->context && q->blocks == t->blocks);
     ck_assert(q->first == next && q->end > q->first && q->place - split == t->place);
     if (split < t->splits - 1) ck_assert_int_eq((q->end - begin) % s->tile_keys, 0);
@@ -120,14 +120,14 @@ static int check_tile_parts(const world *w, const tri_attention_shape *s, const 
 static void check_tiles(const world *w, const tri_attention_shape *s) {
   bool seen[4096] = {false}, placed[4096] = {false};
   int places = 0;
-  for (int i = 0; i < w->cut.num_tiles; i++) {
+  for (int i = 0; i < w->split.num_tiles; i++) {
     const tri_attention_tile *t = &w->tiles[i];
     int seq = seq_of(w, t->row), position = w->context[seq] - (w->start[seq + 1] - t->row),
         last = position + t->rows - 1;
     ck_assert(t->splits >= 1 && t->split >= 0 && t->split < t->splits && (t->splits > 1) == (t->place >= 0));
     places += t->splits > 1;
     if (t->place >= 0) {
-      ck_assert(t->place < w->cut.num_tile_places && !placed[t->place]);
+      ck_assert(t->place < w->split.num_tile_places && !placed[t->place]);
       placed[t->place] = true;
     }
     if (t->split) continue;
@@ -141,7 +141,7 @@ static void check_tiles(const world *w, const tri_attention_shape *s) {
       seen[t->row + r] = true;
     }
   }
-  ck_assert_int_eq(places, w->cut.num_tile_places);
+  ck_assert_int_eq(places, w->split.num_tile_places);
   ck_assert_int_le(places, s->tile_places);
   for (int q = 0; q < w->b.num_seqs; q++)
     for (int row = w->start[q]; row < w->start[q + 1]; row++)
@@ -149,7 +149,7 @@ static void check_tiles(const world *w, const tri_attention_shape *s) {
 }
 
 /* Sets what prompts on Hopper have: tiles of 128 keys in boxes of a KV block. */
-static void cut_tiles(tri_attention_shape *s, int units, int box) {
+static void split_tiles(tri_attention_shape *s, int units, int box) {
   s->tile_units = units;
   s->tile_keys = 128;
   s->tile_box = box;
@@ -169,14 +169,14 @@ START_TEST(all_keys_once) {
     int seqs = any(1, i % 50 ? 12 : MOST_SEQS), kind = any(0, 2);
     s.keys = any(0, 1) ? 64 : 16;
     s.rows = any(0, 1) ? any(1, 192) : 0;
-    if (s.rows && any(0, 1)) cut_tiles(&s, 1 << any(0, 4), 16 << any(0, 3));
+    if (s.rows && any(0, 1)) split_tiles(&s, 1 << any(0, 4), 16 << any(0, 3));
     s.enough = any(1, s.blocks);
     for (int q = 0; q < seqs; q++) {
       int tokens = kind == 0 || w.b.num_tokens > 3000 ? 1 : any(0, any(0, 1) ? 3 : 200),
           most = any(0, 9) ? 600 : 140000;
       add(&w, tokens, tokens + any(tokens ? 0 : 1, most));
     }
-    cut(&w, &s);
+    split(&w, &s);
     check_parts(&w, &s);
     check_tiles(&w, &s);
     destroy(&w);
@@ -189,7 +189,7 @@ static const tri_attention_shape llama = {
 
 static int longest(const world *w) {
   int most = 0;
-  for (int i = 0; i < w->cut.num_parts; i++)
+  for (int i = 0; i < w->split.num_parts; i++)
     if (w->parts[i].row >= 0 && w->parts[i].end - w->parts[i].first > most) most = w->parts[i].end - w->parts[i].first;
   return most;
 }
@@ -198,9 +198,9 @@ static int longest(const world *w) {
 START_TEST(equal_contexts_stay_whole) {
   world w = {0};
   for (int i = 0; i < 64; i++) add(&w, 1, 512);
-  cut(&w, &llama);
-  ck_assert_int_eq(w.cut.num_parts, 64);
-  ck_assert_int_eq(w.cut.num_places, 0);
+  split(&w, &llama);
+  ck_assert_int_eq(w.split.num_parts, 64);
+  ck_assert_int_eq(w.split.num_places, 0);
   destroy(&w);
 }
 END_TEST
@@ -218,7 +218,7 @@ START_TEST(long_contexts_are_shared) {
       add(&w, 1, context);
       keys += context;
     }
-    cut(&w, &llama);
+    split(&w, &llama);
     ck_assert_int_lt(longest(&w), keys * 8 / (2 * SMS) * 5 / 4 + 64);
     ck_assert_int_ge(w.parts[0].end - w.parts[0].first, longest(&w) * 9 / 10); /* the longest begin first */
     destroy(&w);
@@ -230,13 +230,13 @@ END_TEST
 START_TEST(a_short_context_has_few_parts) {
   world w = {0};
   add(&w, 1, 250);
-  cut(&w, &llama);
+  split(&w, &llama);
   ck_assert_int_eq(w.parts[0].splits, 2);
-  ck_assert_int_eq(w.cut.num_parts, 2);
+  ck_assert_int_eq(w.split.num_parts, 2);
   destroy(&w);
   add(&w, 1, 60);
-  cut(&w, &llama);
-  ck_assert_int_eq(w.cut.num_parts, 1);
+  split(&w, &llama);
+  ck_assert_int_eq(w.split.num_parts, 1);
   destroy(&w);
 }
 END_TEST
@@ -248,9 +248,9 @@ START_TEST(recorded_steps_are_few) {
   for (int context = 100; context < 2100; context++) {
     world w = {0};
     for (int i = 0; i < 20; i++) add(&w, 1, context * (i + 1) / 10);
-    cut(&w, &llama);
-    numbers += !seen[w.cut.num_parts];
-    seen[w.cut.num_parts] = true;
+    split(&w, &llama);
+    numbers += !seen[w.split.num_parts];
+    seen[w.split.num_parts] = true;
     destroy(&w);
   }
   ck_assert_int_le(numbers, 7);
@@ -273,19 +273,19 @@ START_TEST(few_short_contexts_are_joined) {
     for (int q = 0; q < batches[i].seqs; q++) add(&w, 1, batches[i].context - q % 2);
     s.enough = batches[i].enough;
     s.blocks = s.enough > 3 ? s.enough : 3;
-    cut(&w, &s);
+    split(&w, &s);
     check_parts(&w, &s);
-    ck_assert_msg(w.cut.joined == batches[i].joined, "%d contexts of %d keys: %d", batches[i].seqs, batches[i].context,
-                  w.cut.joined);
+    ck_assert_msg(w.split.joined == batches[i].joined, "%d contexts of %d keys: %d", batches[i].seqs,
+                  batches[i].context, w.split.joined);
     destroy(&w);
   }
   int changes = 0, before = 1;
   for (int context = 1; context < 4000; context++) {
     world w = {0};
     add(&w, 1, context);
-    cut(&w, &s);
-    changes += w.cut.joined != before;
-    before = w.cut.joined;
+    split(&w, &s);
+    changes += w.split.joined != before;
+    before = w.split.joined;
     destroy(&w);
   }
   ck_assert_int_le(changes, 4);
@@ -304,12 +304,12 @@ START_TEST(even_batches_plan_alike) {
     for (int rank = 0; rank < 4; rank++) {
       world w = {.b = {.is_even = true, .max_context = most}};
       for (int q = 0; q < seqs; q++) add(&w, 1, rank ? any(1, rank == 1 ? most : 1 + most / 10) : most);
-      cut(&w, &s);
+      split(&w, &s);
       check_parts(&w, &s);
-      if (!rank) parts = w.cut.num_parts;
-      if (!rank) places = w.cut.num_places;
-      if (!rank) joined = w.cut.joined;
-      ck_assert(w.cut.joined == joined && w.cut.num_parts == parts && w.cut.num_places == places);
+      if (!rank) parts = w.split.num_parts;
+      if (!rank) places = w.split.num_places;
+      if (!rank) joined = w.split.joined;
+      ck_assert(w.split.joined == joined && w.split.num_parts == parts && w.split.num_places == places);
       destroy(&w);
     }
   }
@@ -323,9 +323,9 @@ START_TEST(long_tiles_come_first) {
       .causal = 1, .units = 8, .keys = 64, .blocks = 3, .enough = 2, .most_splits = 128, .rows = 32};
   world w = {0};
   for (int i = 0; i < 20; i++) add(&w, 100, 100 + any(0, 5000));
-  cut(&w, &packed);
+  split(&w, &packed);
   int most = w.tiles[0].end - w.tiles[0].first;
-  for (int i = 1; i < w.cut.num_tiles; i++) {
+  for (int i = 1; i < w.split.num_tiles; i++) {
     int before = w.tiles[i - 1].end - w.tiles[i - 1].first, keys = w.tiles[i].end - w.tiles[i].first;
     ck_assert_int_le(keys, before + most / 64 + 1);
   }
@@ -340,13 +340,13 @@ START_TEST(second_turns_fill_the_device) {
     world w = {0};
     tri_attention_shape s = {.causal = 1, .units = 8, .keys = 64, .blocks = 3, .enough = 2, .most_splits = 128};
     s.rows = 32;
-    cut_tiles(&s, 8, 16);
+    split_tiles(&s, 8, 16);
     add(&w, tokens[i], contexts[i]);
-    cut(&w, &s);
+    split(&w, &s);
     check_tiles(&w, &s);
-    int items = 8 * w.cut.num_tiles, tiles = (tokens[i] + s.rows - 1) / s.rows;
+    int items = 8 * w.split.num_tiles, tiles = (tokens[i] + s.rows - 1) / s.rows;
     int longest = 0, whole = (contexts[i] + 127) / 128;
-    for (int t = 0; t < w.cut.num_tiles; t++) {
+    for (int t = 0; t < w.split.num_tiles; t++) {
       int keys = (w.tiles[t].end - w.tiles[t].first + 127) / 128;
       longest = keys > longest ? keys : longest;
     }
@@ -367,21 +367,21 @@ START_TEST(many_tiles_stay_whole) {
     world w = {0};
     tri_attention_shape s = {.causal = 1, .units = 8, .keys = 64, .blocks = 3, .enough = 2, .most_splits = 128};
     s.rows = 32;
-    cut_tiles(&s, 8, 16);
+    split_tiles(&s, 8, 16);
     if (i < 3) add(&w, 512 << i, 512 << i);
     for (int q = 0; i == 3 && q < 40; q++) add(&w, 64, 4160);
-    cut(&w, &s);
+    split(&w, &s);
     check_tiles(&w, &s);
-    ck_assert_int_eq(w.cut.num_tile_places, 0);
+    ck_assert_int_eq(w.split.num_tile_places, 0);
     destroy(&w);
   }
 }
 END_TEST
 
-Suite *suite_attention_cut(void);
-Suite *suite_attention_cut(void) {
-  Suite *s = suite_create("attention_cut");
-  TCase *c = tcase_create("attention_cut");
+Suite *suite_attention_split(void);
+Suite *suite_attention_split(void) {
+  Suite *s = suite_create("attention_split");
+  TCase *c = tcase_create("attention_split");
   tcase_add_test(c, all_keys_once);
   tcase_add_test(c, equal_contexts_stay_whole);
   tcase_add_test(c, long_contexts_are_shared);
