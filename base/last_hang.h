@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The report of the last group that hung: the coordinator keeps it, `trireme doctor --last-hang` shows it. */
+/* The report of the last replica that hung: the coordinator keeps it, `trireme doctor --last-hang` shows it. */
 #ifndef TRI_BASE_LAST_HANG_H
 #define TRI_BASE_LAST_HANG_H
 

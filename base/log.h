@@ -13,8 +13,8 @@
 typedef enum tri_log_level { TRI_LOG_ERROR, TRI_LOG_WARN, TRI_LOG_INFO, TRI_LOG_DEBUG } tri_log_level;
 
 /* Colours: where stderr is a terminal, NO_COLOR is not set and TERM is something else than "dumb".
- * who: "3" for a rank, "1:3" for one of the second of several groups, "-" for a process without one. Copied (at most 15
- * bytes). */
+ * who: "3" for a rank, "1:3" for one of the second of several replicas, "-" for a process without one. Copied (at most
+ * 15 bytes). */
 void tri_log_setup(tri_log_level threshold, const char *who);
 /* For processes that stay: lines begin with the time, in UTC, with milliseconds. */
 void tri_log_with_time(bool on);

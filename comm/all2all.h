@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The exchange of a layer with experts among the data-parallel shards of a group (DeepSpeed-Inference, Aminabadi et al.
- * 2022, section V.B): rows go to the ranks that have their experts, and what these compute of them comes back.
+/* The exchange of a layer with experts among the data-parallel ranks of a replica (DeepSpeed-Inference, Aminabadi et
+ * al. 2022, section V.B): rows go to the ranks that have their experts, and what these compute of them comes back.
  *
- * The ranks of a pipeline stage are dp x tp, tensor rank fastest: stage rank s = d * tp + t. A shard's rows and their
- * routing are the same on all of its tensor ranks. An expert lies in etp slices on the stage ranks first_rank ..
- * first_rank + etp - 1, all of one shard. A column is the ranks of equal t.
+ * The ranks of a pipeline stage are dp x tp, tensor rank fastest: stage rank s = d * tp + t. A data-parallel rank's
+ * rows and their routing are the same on all of its tensor ranks. An expert lies in etp slices on the stage ranks
+ * first_rank .. first_rank + etp - 1, all of one shard. A column is the ranks of equal t.
  *
- * Every form leaves the same after a dispatch: row d * stride + i is row i of shard d, where stride is the most rows
- * that a shard has. A rank has the tables (experts and weights) of all rows, and of the rows at least those that one
- * of its own experts is to compute. What it computes of them, weighted, it gives to combine: rows without its experts
- * are zero there. After a combine the sum of `out` over the tensor group is the layer's result, whatever the form: the
- * all-reduce that ends the branch completes it.
+ * Every form leaves the same after a dispatch: row d * stride + i is row i of data-parallel rank d, where stride is the
+ * most rows that a data-parallel rank has. A rank has the tables (experts and weights) of all rows, and of the rows at
+ * least those that one of its own experts is to compute. What it computes of them, weighted, it gives to combine: rows
+ * without its experts are zero there. After a combine the sum of `out` over the tensor group is the layer's result,
+ * whatever the form: the all-reduce that ends the branch completes it.
  *
  *   ALLGATHER    All rows go to the whole column; a reduce-scatter over it brings the results back. Nothing of it
  *                depends on what the tables say, so that libraries do it on device memory and no host waits for it.
@@ -36,14 +36,15 @@ typedef struct tri_all2all_config {
   tri_comm *tensor, *column, *stage; /* of tp, dp and dp * tp ranks, ordered by t, d and d * tp + t; borrowed. Those of
                                         one rank may be NULL */
   int tp, dp, t, d;
-  int max_rows;         /* of a shard in one exchange */
+  int max_rows;         /* of a data-parallel rank in one exchange */
   tri_backend *backend; /* in whose memory rows lie, by its compute stream; NULL: the host's */
   bool device;          /* the backend's memory is a device's, or would be: the backend may be NULL for the bytes */
   tri_dtype type; /* of rows on their way there; results are float32. Other than float32: on device memory alone */
   int hidden;     /* elements of a row */
   int top_k;
   int num_experts, etp;      /* of experts that lie in slots, those: a row's are numbered as it names them */
-  const int32_t *first_rank; /* [num_experts] stage rank of each expert's first slice; copied. A shard has all slices */
+  const int32_t *first_rank; /* [num_experts] stage rank of each expert's first slice; copied. A data-parallel rank has
+                                all slices */
 } tri_all2all_config;
 
 typedef struct tri_all2all tri_all2all;
@@ -66,9 +67,9 @@ bool tri_all2all_can(const tri_all2all *e, tri_all2all_form form);
 void tri_all2all_use(tri_all2all *e, tri_all2all_form form);
 const char *tri_all2all_form_name(tri_all2all_form form); /* "allgather", ... */
 
-/* Rows of all shards in this exchange: rows[dp], the same on every rank; 0 is allowed, also of all of them. x, experts,
- * weights: this shard's, rows[d] of them, contiguous. all: the caller's memory for the rows that come together. All
- * ranks of the stage call it. */
+/* Rows of all data-parallel ranks in this exchange: rows[dp], the same on every rank; 0 is allowed, also of all of
+ * them. x, experts, weights: this data-parallel rank's, rows[d] of them, contiguous. all: the caller's memory for the
+ * rows that come together. All ranks of the stage call it. */
 tri_status tri_all2all_dispatch(tri_all2all *e, const int32_t *rows, const void *x, const int32_t *experts,
                                 const float *weights, const tri_all2all_rows *all);
 /* The same of rows that have not been routed: `route` says how, and nothing is left in its tables. Only where

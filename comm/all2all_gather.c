@@ -65,8 +65,8 @@ static void copy(const tri_all2all *e, void *to, const void *from, size_t bytes)
     memcpy(to, from, bytes);
 }
 
-/* Puts this shard's rows to their place among all, and gathers the column's. Rows that it does not have keep what was
- * there. */
+/* Puts this data-parallel rank's rows to their place among all, and gathers the column's. Rows that it does not have
+ * keep what was there. */
 static tri_status gather(const tri_all2all *e, void *all, const void *own, size_t bytes_of_row) {
   size_t part = (size_t)e->stride * bytes_of_row;
   char *place = (char *)all + (size_t)e->cfg.d * part;
@@ -74,7 +74,7 @@ static tri_status gather(const tri_all2all *e, void *all, const void *own, size_
   return tri_all2all_gather(e->cfg.column, place, all, part);
 }
 
-/* Rows that a shard does not have want no expert: their elements are not read. */
+/* Rows that a data-parallel rank does not have want no expert: their elements are not read. */
 tri_status tri_all2all_gather_all(tri_all2all *e, const void *x, const int32_t *experts, const float *weights,
                                   const tri_all2all_rows *all) {
   const tri_all2all_config *c = &e->cfg;

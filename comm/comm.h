@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Collectives and transfers among the ranks of a group, behind one table.
+/* Collectives and transfers among the ranks of a replica, behind one table.
  *
  * Backends: `self` (one rank), `mpi` (host memory, shared between the ranks of one host), and on device memory `nccl`
  * and `p2p` (kernels that write to each other's memory, within a host; what these lack goes to `nccl`).

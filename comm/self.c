@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The communicator of a group of one: there is no peer to send to or to receive from. */
+/* The communicator of a replica of one: there is no peer to send to or to receive from. */
 #include <string.h>
 
 #include "comm/comm.h"

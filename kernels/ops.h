@@ -249,8 +249,9 @@ typedef struct tri_expert_tally {
  * map is that of the experts first_expert .. first_expert + num_experts - 1, this rank's; T * top_k fits into 31 bits.
  *
  * Where experts lie in slots, some in several, `slots` says in which: what is written, and mapped, are slots then
- * instead of experts. A token's choice goes to one of the slots that the own data-parallel shard has, which are
- * own_first .. own_end - 1, or of all where it has none: to the one whose number is (token + shard) mod how many. */
+ * instead of experts. A token's choice goes to one of the slots that the own data-parallel rank has, which are
+ * own_first .. own_end - 1, or of all where it has none: to the one whose number is (token + data-parallel rank) mod
+ * how many. */
 typedef struct tri_moe_route_args {
   tri_mat logits;         /* [T, E] */
   const float *bias;      /* [E] or NULL */

@@ -117,13 +117,13 @@ static long long room(const tri_hosts *h, int host, long long times) {
   return h->list[host].slots * times - h->list[host].used;
 }
 
-tri_status tri_hosts_place(tri_hosts *h, int groups, int ranks, bool more, tri_place *out) {
-  long long slots = 0, needed = (long long)groups * ranks;
+tri_status tri_hosts_place(tri_hosts *h, int replicas, int ranks, bool more, tri_place *out) {
+  long long slots = 0, needed = (long long)replicas * ranks;
   for (int i = 0; i < h->count; i++) slots += h->list[i].slots;
   for (int i = 0; i < h->count; i++) h->list[i].used = 0;
   if (slots < 1 || (slots < needed && !more)) return TRI_NO_CAPACITY;
   long long times = slots < needed ? (needed + slots - 1) / slots : 1;
-  for (int g = 0; g < groups; g++) {
+  for (int g = 0; g < replicas; g++) {
     int whole = 0, placed = 0;
     while (whole < h->count && room(h, whole, times) < ranks) whole++;
     for (int i = whole < h->count ? whole : 0; i < h->count && placed < ranks; i++) {

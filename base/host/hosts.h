@@ -21,7 +21,7 @@ typedef struct tri_hosts {
   int count;
 } tri_hosts;
 
-/* A rank's host, and its number among all ranks there, whatever their group. */
+/* A rank's host, and its number among all ranks there, whatever their replica. */
 typedef struct tri_place {
   int host, index;
 } tri_place;
@@ -32,14 +32,14 @@ tri_status tri_hosts_parse(const char *text, tri_hosts *out, tri_error *err);
 tri_status tri_hosts_parse_slurm(const char *nodes, const char *tasks, tri_hosts *out, tri_error *err);
 void tri_hosts_free(tri_hosts *h);
 
-/* Places for each of groups * ranks ranks, a group after the other: a group goes to the first host that has room for
- * all of it, else to what is free from the front on. With `more`, hosts take as many times their slots as it needs;
+/* Places for each of replicas * ranks ranks, a replica after the other: a replica goes to the first host that has room
+ * for all of it, else to what is free from the front on. With `more`, hosts take as many times their slots as it needs;
  * else too few are TRI_NO_CAPACITY. */
-tri_status tri_hosts_place(tri_hosts *h, int groups, int ranks, bool more, tri_place *out);
+tri_status tri_hosts_place(tri_hosts *h, int replicas, int ranks, bool more, tri_place *out);
 
-/* One group's part, from its places. As a list for a launcher ("a:4,b:4"), or a name for each rank ("a,a,b"); and what
- * its workers need to know: "RANKS@FIRST/COUNT,...", so many ranks of the group on a host, after FIRST ranks of other
- * groups, of COUNT in all. False: too long. */
+/* One replica's part, from its places. As a list for a launcher ("a:4,b:4"), or a name for each rank ("a,a,b"); and
+ * what its workers need to know: "RANKS@FIRST/COUNT,...", so many ranks of the replica on a host, after FIRST ranks of
+ * other replicas, of COUNT in all. False: too long. */
 bool tri_hosts_list(const tri_hosts *h, const tri_place *places, int ranks, char out[TRI_HOSTS_TEXT]);
 bool tri_hosts_names(const tri_hosts *h, const tri_place *places, int ranks, char out[TRI_HOSTS_TEXT]);
 bool tri_hosts_shares(const tri_hosts *h, const tri_place *places, int ranks, char out[TRI_PLACES_TEXT]);

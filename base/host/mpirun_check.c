@@ -26,15 +26,15 @@ tri_mpirun_verdict tri_mpirun_check_name(const char *host, char why[TRI_MPIRUN_W
   return TRI_MPIRUN_FAILS;
 }
 
-tri_mpirun_verdict tri_mpirun_check_shm(int64_t free_bytes, int groups, int ranks, char why[TRI_MPIRUN_WHY]) {
+tri_mpirun_verdict tri_mpirun_check_shm(int64_t free_bytes, int replicas, int ranks, char why[TRI_MPIRUN_WHY]) {
   int first = ranks < FIRST_RANKS ? ranks : FIRST_RANKS;
   int64_t needed = SHM_OF_GROUP + (int64_t)first * SHM_OF_FIRST + (int64_t)(ranks - first) * SHM_OF_RANK;
-  needed *= groups;
+  needed *= replicas;
   if (free_bytes < 0 || free_bytes >= needed) return TRI_MPIRUN_STARTS;
   snprintf(why, TRI_MPIRUN_WHY,
-           "/dev/shm has %.1f MiB free, and %d group%s of %d ranks need at least %.1f MiB of it, through which they "
+           "/dev/shm has %.1f MiB free, and %d replica%s of %d ranks need at least %.1f MiB of it, through which they "
            "talk: give the container a larger one (--shm-size), or remove what lies there",
-           (double)free_bytes / 0x1p20, groups, groups == 1 ? "" : "s", ranks, (double)needed / 0x1p20);
+           (double)free_bytes / 0x1p20, replicas, replicas == 1 ? "" : "s", ranks, (double)needed / 0x1p20);
   return TRI_MPIRUN_FAILS;
 }
 

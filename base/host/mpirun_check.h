@@ -14,8 +14,8 @@ typedef enum tri_mpirun_verdict { TRI_MPIRUN_STARTS, TRI_MPIRUN_MAY_FAIL, TRI_MP
 
 /* The name of this host: with more than 55 characters before its domain Open MPI 4.1 smashes its own stack. */
 tri_mpirun_verdict tri_mpirun_check_name(const char *host, char why[TRI_MPIRUN_WHY]);
-/* Bytes that are free in /dev/shm, for groups of so many ranks on this host; -1: not known. */
-tri_mpirun_verdict tri_mpirun_check_shm(int64_t free_bytes, int groups, int ranks, char why[TRI_MPIRUN_WHY]);
+/* Bytes that are free in /dev/shm, for replicas of so many ranks on this host; -1: not known. */
+tri_mpirun_verdict tri_mpirun_check_shm(int64_t free_bytes, int replicas, int ranks, char why[TRI_MPIRUN_WHY]);
 /* The Slurm job of the environment: mpirun starts ranks on its nodes, through srun. */
 typedef struct tri_slurm_words {
   const char *id, *nodes, *tasks; /* SLURM_JOBID, SLURM_NODELIST, SLURM_TASKS_PER_NODE; NULL where they are not set */

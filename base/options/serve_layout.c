@@ -49,8 +49,9 @@ tri_status tri_serve_layout_make(const tri_serve_options *o, tri_serve_layout *o
   if (o->enable_eplb && o->deterministic)
     return tri_fail(err, TRI_UNSUPPORTED, "enable_eplb",
                     "--enable-eplb cannot be had with --deterministic: experts that move change the order of sums");
-  bool counted = o->dp > 1 && o->replicas && o->replicas != o->dp; /* the groups, apart from their shards */
-  bool shares = l.ep > 1 || o->moe_tp || counted;                  /* asked for, if only by the number of slices */
+  bool counted =
+      o->dp > 1 && o->replicas && o->replicas != o->dp; /* the replicas, apart from their data-parallel ranks */
+  bool shares = l.ep > 1 || o->moe_tp || counted;       /* asked for, if only by the number of slices */
   if (shares) l.dp = o->dp;
   if (shares && (l.dp * l.tp) % l.ep) return refuse_shares(o, l.ep, err);
   l.replicas = !shares && o->dp > 1 ? o->dp : o->replicas;

@@ -8,10 +8,10 @@
 
 enum {
   TRI_SERVE_MAX_GROUPS = 64,
-  TRI_SERVE_MAX_RANKS = 65536, /* of all groups: products of sizes stay far below what an int holds */
+  TRI_SERVE_MAX_RANKS = 65536, /* of all replicas: products of sizes stay far below what an int holds */
 };
 
-/* Sizes inside a group, and how many groups there are. */
+/* Sizes inside a replica, and how many replicas there are. */
 typedef struct tri_serve_layout {
   int tp, pp, dp, ep;
   int replicas;
@@ -20,15 +20,15 @@ typedef struct tri_serve_layout {
 static inline int tri_serve_layout_world(const tri_serve_layout *l) { return l->pp * l->dp * l->tp; }
 
 /* Refuses sizes that contradict one another, with the equation. Where experts are shared (ep over 1) data parallelism
- * lies inside a group, as in vLLM: its shards exchange tokens in every layer. So it does where --replicas counts the
- * groups, and -dp something else: shards of a model without experts read for each other what they stream. Else -dp
- * counts groups that know nothing of each other, as --replicas does. */
+ * lies inside a replica, as in vLLM: its data-parallel ranks exchange tokens in every layer. So it does where
+ * --replicas counts the replicas, and -dp something else: data-parallel ranks of a model without experts read for each
+ * other what they stream. Else -dp counts replicas that know nothing of each other, as --replicas does. */
 tri_status tri_serve_layout_make(const tri_serve_options *o, tri_serve_layout *out, tri_error *err);
 
-/* Returns whether they ask for a group of one rank. */
+/* Returns whether they ask for a replica of one rank. */
 bool tri_serve_is_one_rank(const tri_serve_options *o);
 
-/* Returns the number of groups of options that make a layout, else 1. */
+/* Returns the number of replicas of options that make a layout, else 1. */
 int tri_serve_num_replicas(const tri_serve_options *o);
 
 #endif

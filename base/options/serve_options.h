@@ -40,7 +40,7 @@ typedef struct tri_serve_options {
   bool cpu_moe;
   int n_cpu_moe;
   int hot_experts;
-  double kv_offloading_size; /* GiB, of a shard's ranks together */
+  double kv_offloading_size; /* GiB, of a data-parallel rank's ranks together */
   /* layout */
   int tp, pp, dp, ep, moe_tp, replicas; /* 0: not given, of the last three; see tri_serve_layout */
   bool enable_expert_parallel;

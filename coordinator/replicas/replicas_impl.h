@@ -108,7 +108,7 @@ replica *replica_find(tri_core *c, uint32_t index, uint64_t epoch); /* NULL: the
 /* Returns whether a connection was opened with a rank's key. */
 bool replica_is_key_of(const tri_core *c, uint32_t index, uint32_t rank, const tri_peer *from);
 bool replica_is_watched(const tri_core *c, const replica *g);
-/* The data-parallel shard of a rank. */
+/* The data-parallel rank of a rank. */
 static inline uint32_t replica_dp_rank_of(const replica *g, uint32_t rank) {
   return g->dp > 1 && g->tp ? rank / g->tp % g->dp : 0;
 }

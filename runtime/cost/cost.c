@@ -84,7 +84,7 @@ double tri_cost_all2all(const tri_machine *m, tri_parallel p, double bytes, bool
   return tri_cost_link(l, flat ? stage : dp, bytes);
 }
 
-/* Returns whether some rank's next stage is on another host than it. A group begins with a host. */
+/* Returns whether some rank's next stage is on another host than it. A replica begins with a host. */
 static bool transfer_crosses(const tri_machine *m, tri_parallel p, int stage) {
   int size = tri_parallel_stage_size(p), last = (stage + 1) * size - 1;
   return m->ranks_per_host &&
@@ -167,8 +167,9 @@ static void add_attention(const tri_cost_model *m, const tri_cost_share *s, cons
   bound(at, c, keys * s->key_bytes / at->read_bytes_per_s, keys * l->queries * s->key_flops / rate);
 }
 
-/* Tokens go to the shards that have one of their experts and come back as one row each (DeepSpeed-MoE, section 5.3). Of
- * dp - 1 other shards with equal parts of the experts a token reaches each with probability 1 - (1 - 1/dp)^top_k. */
+/* Tokens go to the data-parallel ranks that have one of their experts and come back as one row each (DeepSpeed-MoE,
+ * section 5.3). Of dp - 1 other data-parallel ranks with equal parts of the experts a token reaches each with
+ * probability 1 - (1 - 1/dp)^top_k. */
 static double all2all_seconds(const tri_cost_model *m, const tri_cost_share *s, const tri_cost_load *l) {
   enum { ROW_BYTES = 2 }; /* of an element: rows travel in 16 bits */
   int dp = tri_parallel_dp(m->p);

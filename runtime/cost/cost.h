@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A prediction of how long steps take under a layout, term by term: reading weights and keys, products, the sums of
- * tensor groups, the exchange between data-parallel shards, launches, transfers between stages. Pure arithmetic.
+ * tensor groups, the exchange between data-parallel ranks, launches, transfers between stages. Pure arithmetic.
  *
  * A step that decodes is bound by reading what it needs once, a prompt by products; both follow DeepSpeed-Inference
  * (Aminabadi et al. 2022, section V) and DeepSpeed-MoE (Rajbhandari et al. 2022, section 5). Weights, experts and
@@ -84,9 +84,9 @@ static inline double tri_cost_seconds(const tri_cost *c) {
 
 /* The work of a step. */
 typedef struct tri_cost_load {
-  double tokens, all_tokens; /* of one data-parallel shard; of all of them */
-  double sampled;            /* rows of logits of a shard */
-  double sequences, context; /* of a shard; keys of each */
+  double tokens, all_tokens; /* of one data-parallel rank; of all of them */
+  double sampled;            /* rows of logits of a data-parallel rank */
+  double sequences, context; /* of a data-parallel rank; keys of each */
   double queries;            /* pairs of a query and a key that it sees, over context: half of a prompt's tokens */
 } tri_cost_load;
 
@@ -95,7 +95,7 @@ typedef struct tri_expert_load {
   double experts, choices; /* that it reads; that it computes */
 } tri_expert_load;
 
-/* Adds what a shard has to the share of its stage. kv: the type of keys and values. c: of a decoder. */
+/* Adds what a data-parallel rank has to the share of its stage. kv: the type of keys and values. c: of a decoder. */
 tri_status tri_cost_share_add(const tri_model_config *c, const tri_shard *s, tri_dtype dtype,
                               tri_quantization quantization, tri_dtype kv, tri_cost_share *stage, tri_error *err);
 
@@ -109,13 +109,14 @@ double tri_cost_gemm_rate(const tri_machine *m, double rows);
 
 double tri_cost_link(const tri_link *l, int ranks, double bytes);
 
-/* Seconds in which every rank of a stage sends `bytes` for its shard's tokens to the ranks that have their experts.
- * Flat: all ranks of the stage talk to all, O(p). Coordinated (DeepSpeed-MoE, section 5.3, p = dp x tp ranks, L = tp):
- * tokens are the same on all ranks of a tensor group, so each talks to the dp ranks of its number alone, and a sum over
- * the group's tp finishes: O(p / L) + O(L). The sum is the one that every branch ends with and is counted there. */
+/* Seconds in which every rank of a stage sends `bytes` for its data-parallel rank's tokens to the ranks that have their
+ * experts. Flat: all ranks of the stage talk to all, O(p). Coordinated (DeepSpeed-MoE, section 5.3, p = dp x tp ranks,
+ * L = tp): tokens are the same on all ranks of a tensor group, so each talks to the dp ranks of its number alone, and a
+ * sum over the replica's tp finishes: O(p / L) + O(L). The sum is the one that every branch ends with and is counted
+ * there. */
 double tri_cost_all2all(const tri_machine *m, tri_parallel p, double bytes, bool flat);
 
-/* Returns whether some group of so many neighbouring ranks lies on several hosts. */
+/* Returns whether some replica of so many neighbouring ranks lies on several hosts. */
 bool tri_cost_crosses(const tri_machine *m, int ranks);
 
 /* Seconds in which the host computes a stage's experts for so many tokens, and the device beside it those that it has,
@@ -127,10 +128,10 @@ tri_cost tri_cost_stage(const tri_cost_model *m, int stage, const tri_cost_load 
 /* The whole step, stage after stage. */
 tri_cost tri_cost_step(const tri_cost_model *m, const tri_cost_load *load);
 
-/* One token for each of so many sequences of a group with `context` keys each: pp micro-batches share them, and in each
- * micro-batch dp shards. *out is one micro-batch's way through all stages. Returns the seconds between two tokens of a
- * sequence: all micro-batches take their turn on the slowest stage, which may take longer than one micro-batch's way
- * (GPipe's schedule, Huang et al. 2019, without its ends). */
+/* One token for each of so many sequences of a replica with `context` keys each: pp micro-batches share them, and in
+ * each micro-batch dp shards. *out is one micro-batch's way through all stages. Returns the seconds between two tokens
+ * of a sequence: all micro-batches take their turn on the slowest stage, which may take longer than one micro-batch's
+ * way (GPipe's schedule, Huang et al. 2019, without its ends). */
 double tri_cost_decode(const tri_cost_model *m, int sequences, double context, tri_cost *out);
 /* A prompt of one sequence in one step. */
 tri_cost tri_cost_prompt(const tri_cost_model *m, double tokens);

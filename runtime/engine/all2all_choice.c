@@ -47,7 +47,7 @@ static void find_ranks(const tri_model_config *c, tri_parallel p, int32_t *first
 struct trial {
   tri_engine *e;
   const tri_all2all_config *c;
-  size_t rows_bytes, all_bytes, ids_bytes, all_ids_bytes; /* of a shard, of all; and their choices */
+  size_t rows_bytes, all_bytes, ids_bytes, all_ids_bytes; /* of a data-parallel rank, of all; and their choices */
   float *x, *y, *weights, *all_weights;
   int32_t *experts, *all_experts;
   int32_t *rows, *choices; /* on the host */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The exchange of a replica's shards: what it is made of, and which form is the fastest here. */
+/* The exchange of a replica's data-parallel ranks: what it is made of, and which form is the fastest here. */
 #ifndef TRI_RUNTIME_ENGINE_ALL2ALL_CHOICE_H
 #define TRI_RUNTIME_ENGINE_ALL2ALL_CHOICE_H
 
@@ -10,7 +10,7 @@
  * Collective over the ranks of a stage. */
 tri_status tri_engine_make_all2all(tri_engine *e, int form, tri_error *err);
 
-/* The seconds that a form takes for so many rows of each shard, on the slowest rank. */
+/* The seconds that a form takes for so many rows of each data-parallel rank, on the slowest rank. */
 typedef tri_status (*tri_all2all_timer)(void *ctx, tri_all2all_form form, int rows, double *seconds);
 enum { TRI_ALL2ALL_TEXT = 256 };
 /* Chooses the form of those whose bits are set that is fastest by that for each size, up to exchanges of max_rows;

@@ -31,11 +31,11 @@ typedef struct tri_engine_config {
   int num_kv_blocks;                        /* not 0: exactly so many */
   bool prefix_caching;                      /* of decoders */
   int local_ranks;                          /* processes that share this host's memory */
-  bool encoders;              /* the caller runs encoders; others refuse them here, since they generate nothing */
-  tri_pooling pooling;        /* see tri_model_config_pool */
-  bool autotune;              /* see tri_tune */
-  int all2all;                /* of several shards: a tri_all2all_form, or TRI_ALL2ALL_FORMS for the fastest */
-  int all2all_rows;           /* see tri_limits */
+  bool encoders;       /* the caller runs encoders; others refuse them here, since they generate nothing */
+  tri_pooling pooling; /* see tri_model_config_pool */
+  bool autotune;       /* see tri_tune */
+  int all2all;         /* of several data-parallel ranks: a tri_all2all_form, or TRI_ALL2ALL_FORMS for the fastest */
+  int all2all_rows;    /* see tri_limits */
   tri_offload_config offload; /* of what may leave memory; its tier NONE: no weights do */
   /* See tri_expert_placement_config. */
   tri_expert_strategy expert_strategy;
@@ -78,7 +78,7 @@ typedef struct tri_engine {
   int num_micro_batches;      /* as many as stages */
   tri_backend *backend;
   tri_replica *replica;
-  tri_all2all *all2all; /* of several shards, else NULL */
+  tri_all2all *all2all; /* of several data-parallel ranks, else NULL */
   tri_all2all_choice all2all_choice;
   tri_comm *device_tensor, *device_column,
       *device_world; /* the replica's, for the backend's memory; NULL where the host's serve */
@@ -92,7 +92,7 @@ typedef struct tri_engine {
   double swap_block_seconds; /* that a KV block of the slowest rank takes to the host's memory and back; 0: none goes */
   double streamed_layer_seconds; /* that a layer of the slowest rank takes to come; 0: no rank streams */
   tri_offload *offload;          /* the same */
-  tri_split *split;              /* with shards of this host that stream, too, else NULL */
+  tri_split *split;              /* with data-parallel ranks of this host that stream, too, else NULL */
   size_t host_room;              /* with those: see tri_offload_ranks */
   tri_kv_cache *kv;
   tri_slots *slots;

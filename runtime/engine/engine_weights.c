@@ -26,7 +26,7 @@ static tri_status plan_tiers(tri_engine *e, const tri_engine_config *config, tri
   return st;
 }
 
-/* Says what the shards of this host do for each other; each of their logs has it, as hosts may differ. */
+/* Says what the data-parallel ranks of this host do for each other; each of their logs has it, as hosts may differ. */
 static void tell_readers(const tri_engine *e) {
   tri_offload_source s = tri_offload_source_of(e->offload);
   const char *verb = s.gathers ? "brings over its own link" : "reads";
@@ -124,8 +124,8 @@ static tri_status find_home(const tri_engine *e, const tri_engine_config *config
   return fits ? TRI_OK : TRI_OVERFLOW;
 }
 
-/* Shards have the same weights but for experts: those of one host read what they stream of them for each other
- * (DeepSpeed-Inference, section VI.B). */
+/* Data-parallel ranks have the same weights but for experts: those of one host read what they stream of them for each
+ * other (DeepSpeed-Inference, section VI.B). */
 tri_status tri_engine_join_ranks(tri_engine *e, const tri_engine_config *config, tri_error *err) {
   tri_offload_joining own = {.streams = e->ledger.streams, .num_words = tri_offload_num_words(e->shard.layers.count)};
   if (!e->replica->column || !e->replica_streams) return TRI_OK;

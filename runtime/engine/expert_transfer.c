@@ -33,7 +33,7 @@ tri_status tri_engine_make_transfer(tri_engine *e, tri_error *err) {
   tri_expert_transfer *t = e->transfer = tri_calloc(1, sizeof *t);
   if (!t) return tri_fail(err, TRI_NO_MEMORY, "enable_eplb", "no memory");
   t->backend = be;
-  t->stage = g->stage ? g->stage : g->tensor; /* of one shard they are the same ranks */
+  t->stage = g->stage ? g->stage : g->tensor; /* of one data-parallel rank they are the same ranks */
   t->tally = tri_calloc((size_t)e->shard.layers.count, (size_t)e->shard.slots.count * sizeof *t->tally);
   t->earlier = tri_calloc(table_size(e), sizeof *t->earlier);
   t->counted = tri_calloc(table_size(e), sizeof *t->counted);

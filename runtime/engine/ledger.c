@@ -143,7 +143,7 @@ static bool must_stream(const tri_model_config *c, const tri_ledger_config *conf
   return room < 0 || blocks * block > room || (blocks < one && !given);
 }
 
-/* Counts what a shard streams as the others of its replica do. */
+/* Counts what a data-parallel rank streams as the others of its replica do. */
 static tri_status count_common(const tri_model_config *c, const tri_shard *s, const tri_checkpoint *ckpt,
                                const tri_ledger_config *config, const tri_tiers *t, tri_ledger *l, tri_error *err) {
   tri_weight_map m;

@@ -27,15 +27,16 @@ typedef struct tri_ledger {
   size_t side_workspace; /* of it, the side stream's */
   size_t
       reserve; /* device only: recorded steps, communicators, what copies go through, what samples count and ask for */
-  size_t all2all; /* what rows of several shards go through */
+  size_t all2all; /* what rows of several data-parallel ranks go through */
   /* of weights that are streamed, else 0 */
   bool streams;
   size_t weights_room; /* for tri_offload_plan */
   size_t ring;         /* of the weights: what streamed ones come through */
   size_t streamed;     /* that come from files in every step */
-  size_t common;       /* of these, that all shards of a replica have, and those of one host read once; 0: one shard */
-  int chunk_tokens;    /* see tri_limits */
-  size_t reads;        /* what reads of files go through */
+  size_t common;    /* of these, that all data-parallel ranks of a replica have, and those of one host read once; 0: one
+                       data-parallel rank */
+  int chunk_tokens; /* see tri_limits */
+  size_t reads;     /* what reads of files go through */
   size_t source_weights; /* of the weights: those of an encoder-decoder's encoder */
   int64_t num_blocks;
   int64_t kv_tokens; /* that fit */

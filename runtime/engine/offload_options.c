@@ -3,7 +3,7 @@
 
 #include <limits.h>
 
-/* Returns a rank's part of a shard's. Some is never none: what is too little for a block is refused. */
+/* Returns a rank's part of a data-parallel rank's. Some is never none: what is too little for a block is refused. */
 static int64_t host_kv_bytes(const tri_serve_options *o) {
   double bytes = o->kv_offloading_size * 0x1p30 / o->tp / o->pp;
   return bytes > 0 && bytes < 1 ? 1 : (int64_t)bytes;

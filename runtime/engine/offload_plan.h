@@ -43,13 +43,13 @@ bool tri_offload_is_asked(const tri_offload_config *o, bool device);
 /* Returns whether they may leave where they do not fit. */
 bool tri_offload_is_allowed(const tri_offload_config *o);
 
-/* Refuses host_experts, with TRI_UNSUPPORTED, of a model without experts, where shards exchange rows, and where experts
- * move between ranks; and a number of hot_experts without them, or of a backend whose bits may not change with who
- * computes. */
+/* Refuses host_experts, with TRI_UNSUPPORTED, of a model without experts, where data-parallel ranks exchange rows, and
+ * where experts move between ranks; and a number of hot_experts without them, or of a backend whose bits may not change
+ * with who computes. */
 tri_status tri_offload_check_experts(const tri_offload_config *o, const tri_model_config *c, tri_parallel p,
                                      bool deterministic, tri_error *err);
-/* Returns how many of a shard's experts of each layer are to lie on the device, too, or TRI_HOT_EXPERTS_AUTO; 0 where
- * the host has none of its layers'. */
+/* Returns how many of a data-parallel rank's experts of each layer are to lie on the device, too, or
+ * TRI_HOT_EXPERTS_AUTO; 0 where the host has none of its layers'. */
 int tri_offload_hot_experts(const tri_offload_config *o, const tri_model_config *c, const tri_shard *s, bool device,
                             bool deterministic);
 /* Returns how many first layers' experts lie in the host's memory, of a rank with a device or without. */
@@ -57,8 +57,8 @@ int tri_offload_host_experts(const tri_offload_config *o, bool device);
 /* Refuses, with TRI_NO_CAPACITY, more bytes of experts than the host has memory for, of so many ranks that share it. */
 tri_status tri_offload_check_host_experts(size_t bytes, int sharing, tri_error *err);
 
-/* Returns the tokens of a chunk of a step whose weights are streamed; 0: with several shards, or with norms
- * after the sums on a device, a step goes through a part as a whole. */
+/* Returns the tokens of a chunk of a step whose weights are streamed; 0: with several data-parallel ranks, or with
+ * norms after the sums on a device, a step goes through a part as a whole. */
 int tri_offload_chunk(const tri_offload_config *o, const tri_model_config *c, tri_parallel p, bool device);
 
 /* Returns the tokens of a step that are wanted while weights are streamed: `hiding`, from which on its products take as

@@ -174,8 +174,8 @@ static bool is_recordable(const tri_forward *f) {
 }
 
 /* Returns the rows that a step is padded to; 0: it is not. Steps in which every sequence has one token come in few
- * shapes then. All shards of a group have as many rows as the one with the most: what their ranks record must meet what
- * the others do, so that nothing decides but what the plan tells to all. */
+ * shapes then. All data-parallel ranks of a replica have as many rows as the one with the most: what their ranks record
+ * must meet what the others do, so that nothing decides but what the plan tells to all. */
 static int padded_rows(const tri_forward *f, const tri_batch_builder *builder, const tri_batch *b) {
   int most = b->num_tokens;
   bool single = b->max_query == 1 && b->num_logits == b->num_tokens;
@@ -186,7 +186,8 @@ static int padded_rows(const tri_forward *f, const tri_batch_builder *builder, c
   return tri_batch_padded_rows(&f->cfg.limits, most);
 }
 
-/* Attention is planned for the longest context that any shard has, in steps, so that a plan comes again. */
+/* Attention is planned for the longest context that any data-parallel rank has, in steps, so that a plan comes again.
+ */
 static void plan_for_longest(const tri_forward *f, int longest, tri_batch *b) {
   enum { LEAST = 256 };
   int planned = tri_batch_rows(longest > LEAST ? longest : LEAST), most = f->cfg.limits.max_model_len;
@@ -196,14 +197,15 @@ static void plan_for_longest(const tri_forward *f, int longest, tri_batch *b) {
 
 /* A recording takes several times as long as the launches that it saves. Steps of single tokens come again and again;
  * others are recorded while a launch costs more than what it launches. Which of them come again the backend sees. With
- * several shards, what one has beside single tokens the others do not know. */
+ * several data-parallel ranks, what one has beside single tokens the others do not know. */
 static bool is_worth_recording(const tri_forward *f, const tri_batch *b, bool is_padded) {
   bool alone = !f->cfg.all2all;
   return is_padded || (alone && is_recordable(f) && (size_t)b->num_tokens <= RECORDED_WORK / f->gemm);
 }
 
 /* Hashes everything that the ops' arguments are made from, but for the addresses, which stay, and for the lengths of
- * sequences, which only plans look at. Of several shards, nothing but what all ranks know: the rest follows from it. */
+ * sequences, which only plans look at. Of several data-parallel ranks, nothing but what all ranks know: the rest
+ * follows from it. */
 static uint64_t key_of(const tri_forward *f, const tri_batch *b, int micro_batch) {
   const int32_t shape[] = {micro_batch, b->num_tokens, b->num_seqs, b->num_logits, b->num_single};
   const int32_t told[] = {micro_batch, b->num_tokens, b->max_context};
@@ -283,7 +285,7 @@ tri_status tri_forward_reserve_batch(tri_forward *f, const tri_batch_builder *bu
   return st == TRI_OK ? f->cfg.backend->ops.stream_sync(f->cfg.backend) : st;
 }
 
-/* Every shard has a row at least, a padded one as many as all. */
+/* Every data-parallel rank has a row at least, a padded one as many as all. */
 static tri_status set_shards(tri_forward *f, const tri_batch_builder *builder, int padded, int tokens) {
   tri_parallel p = f->cfg.shard.p;
   int shards = tri_parallel_dp(p) > 1 ? p.dp : 0;
@@ -297,7 +299,7 @@ static tri_status set_shards(tri_forward *f, const tri_batch_builder *builder, i
   return f->shard_rows[p.dp_rank] == tokens ? TRI_OK : TRI_CORRUPT;
 }
 
-/* Other shards want this one's experts, or what it reads of the weights for all. */
+/* Other data-parallel ranks want this one's experts, or what it reads of the weights for all. */
 static bool walks_idle(const tri_forward *f) {
   return f->cfg.all2all || (f->cfg.replica_streams && tri_parallel_dp(f->cfg.shard.p) > 1);
 }

@@ -41,7 +41,7 @@ typedef struct tri_observer {
                                                    compute stream has got so far is done */
 } tri_observer;
 
-/* The form of an exchange by the most rows that a shard has in it: up to 4, 16, 64, 256, and more. */
+/* The form of an exchange by the most rows that a data-parallel rank has in it: up to 4, 16, 64, 256, and more. */
 enum { TRI_ALL2ALL_SIZES = 5 };
 typedef struct tri_all2all_choice {
   tri_all2all_form by_size[TRI_ALL2ALL_SIZES];
@@ -62,7 +62,7 @@ typedef struct tri_forward_config {
   tri_backend *backend;
   tri_weights *weights;
   const tri_tiers *tiers;    /* NULL: all weights stay */
-  bool replica_streams;      /* some rank of the group has weights that do not */
+  bool replica_streams;      /* some rank of the replica has weights that do not */
   tri_weight_stream *stream; /* of those that do not */
   tri_backend *host;         /* which computes the experts on the host; NULL: there are none */
   int hot_window;            /* see tri_hot_experts_config */
@@ -70,7 +70,7 @@ typedef struct tri_forward_config {
   tri_kv_cache *kv;
   tri_replica *replica;
   tri_comm *tensor, *stages; /* for activations: of the tensor group, and of all ranks */
-  tri_all2all *all2all;      /* of several shards, else NULL */
+  tri_all2all *all2all;      /* of several data-parallel ranks, else NULL */
   tri_all2all_choice all2all_choice;
   const uint32_t *sampled; /* [max_num_seqs] what the step before sampled, in the backend's memory; may be NULL */
   bool int8_activations;   /* of every linear layer and expert whose weights are int8 */
@@ -93,7 +93,7 @@ tri_status tri_forward_run(tri_forward *f, const tri_batch_builder *b, int micro
                            tri_encoder_output *encoder_output);
 
 /* Makes the backend's room for the largest batch now: where it grew later, what is recorded would be dropped, and by
- * the ranks of one shard alone perhaps. */
+ * the ranks of one data-parallel rank alone perhaps. */
 tri_status tri_forward_reserve_batch(tri_forward *f, const tri_batch_builder *b);
 
 /* logits.c: what becomes of those. Each is for all ranks of the last stage, which ask for the same. */

@@ -47,7 +47,7 @@ struct tri_forward {
   const tri_batch *cross; /* the step's queries against the sources of an encoder-decoder */
   tri_range counted_kv;   /* local KV heads that no lower rank has too: each is counted once in a sum over the ranks */
   tri_comm_req *sends;    /* [micro-batches] */
-  /* of several shards: rows of each in the step, and in the exchange at hand */
+  /* of several data-parallel ranks: rows of each in the step, and in the exchange at hand */
   int32_t shard_rows[TRI_MAX_DP_RANKS], exchanged[TRI_MAX_DP_RANKS];
   void *memory;
   size_t bytes;

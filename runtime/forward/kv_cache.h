@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A rank's paged KV cache: for each of its layers, num_blocks blocks of block_size tokens (PagedAttention, Kwon et al.
- * 2023). Block numbers are the leader's: every rank of a group has the same number of blocks and uses them alike. */
+ * 2023). Block numbers are the leader's: every rank of a replica has the same number of blocks and uses them alike. */
 #ifndef TRI_RUNTIME_FORWARD_KV_CACHE_H
 #define TRI_RUNTIME_FORWARD_KV_CACHE_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The MLP of a layer, and its experts: this rank's own for this shard's rows, on the device or on the host, or, of
- * several shards, for those that an exchange brings together. */
+ * several data-parallel ranks, for those that an exchange brings together. */
 #include "runtime/forward/forward_state.h"
 
 /* The first product, gated or not. Leaves what the second one reads. */
@@ -33,7 +33,8 @@ static void shared_expert(tri_walk *w, const tri_layer *y, tri_mat in, bool accu
   tri_emit_linear(w, down);
 }
 
-/* Sets what the exchange that begins with row `from` of every shard takes, and returns the most rows of one. */
+/* Sets what the exchange that begins with row `from` of every data-parallel rank takes, and returns the most rows of
+ * one. */
 static int take_rows(tri_forward *f, int from) {
   int limit = tri_exchanged_rows(&f->cfg.limits), most = 0;
   for (int d = 0; d < tri_parallel_dp(f->cfg.shard.p); d++) {
@@ -69,7 +70,7 @@ static bool routes_on_the_way(tri_walk *w, int rows) {
   return tri_all2all_routes(f->cfg.all2all, form_for(f, take_rows(f, 0)));
 }
 
-/* All shards' rows, with a map that is made of them. */
+/* All data-parallel ranks' rows, with a map that is made of them. */
 static void experts_of_shards(tri_walk *w, const tri_layer *y, tri_mat in) {
   tri_moe_route_args route = tri_route_of(w, y);
   bool on_the_way = routes_on_the_way(w, in.rows);

@@ -26,7 +26,7 @@ static int most_units(const tri_model_config *c, const tri_shard *s) {
   return most;
 }
 
-/* Experts of one shard have its tokens' rows, those of several have all shards'. */
+/* Experts of one data-parallel rank have its tokens' rows, those of several have all data-parallel ranks'. */
 static void add_all2all(struct table *t) {
   const tri_model_config *c = t->cfg->model;
   const tri_limits *l = t->cfg->limits;

@@ -41,7 +41,7 @@
   X(hot_row)                                                                                                           \
   X(host_delta)  /* what that host's experts add, where the device's write to mlp_delta or delta */                    \
   X(shared_gate) /* [T, 1] */                                                                                          \
-  /* of several shards, see tri_all2all_rows: T is then the map's and these, dp * tri_exchanged_rows */                \
+  /* of several data-parallel ranks, see tri_all2all_rows: T is then the map's and these, dp * tri_exchanged_rows */   \
   X(all2all_x)       /* [T, hidden] rows that have come */                                                             \
   X(all2all_experts) /* [T, top_k] of int32_t: where they want to go */                                                \
   X(all2all_weights) /* [T, top_k] */                                                                                  \
@@ -105,7 +105,7 @@ typedef struct tri_step_arena_config {
   bool all_logits; /* a record is of steps whose tokens all have logits, which no layer narrows (tri_walk_narrow) */
 } tri_step_arena_config;
 
-/* Rows of a shard that one exchange takes at most: more go in several. */
+/* Rows of a data-parallel rank that one exchange takes at most: more go in several. */
 enum { TRI_EXCHANGED_ROWS = 1024 };
 static inline int tri_exchanged_rows(const tri_limits *l) {
   int most = l->all2all_rows ? l->all2all_rows : TRI_EXCHANGED_ROWS;

@@ -22,7 +22,7 @@ int tri_tune_sizes(const tri_limits *limits, bool encoder, int out[TRI_TUNE_SIZE
   return n;
 }
 
-/* ---- the group ---- */
+/* ---- the replica ---- */
 
 /* A broadcast in parts of a size that needs no memory: a rank without room for all of it takes part, too. */
 static tri_status broadcast(tri_comm *world, char *text, size_t len, int root) {

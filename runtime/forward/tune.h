@@ -12,7 +12,7 @@ enum { TRI_TUNE_SIZES = 64 };
 int tri_tune_sizes(const tri_limits *limits, bool encoder, int out[TRI_TUNE_SIZES]);
 
 /* Fills the backend's tactics: with what rank 0 finds in its files and, with `measure`, with what tensor rank 0 of each
- * stage measures of shapes that those lack; rank 0 puts that into the user's file. Every rank of the group gets the
+ * stage measures of shapes that those lack; rank 0 puts that into the user's file. Every rank of the replica gets the
  * same. Does nothing on backends without tactics. Collective, and before anything else uses the backend's products. */
 tri_status tri_tune(const tri_forward_config *config, bool measure, tri_error *err);
 

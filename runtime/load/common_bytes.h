@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The bytes of a rank's streamed parts that all data-parallel shards have, of the same stage and tensor rank: all but
+/* The bytes of a rank's streamed parts that all data-parallel ranks have, of the same stage and tensor rank: all but
  * experts' weights (layout.h). What the ranks of a host have in common they read from the disk once (offload/split.h).
  */
 #ifndef TRI_RUNTIME_LOAD_COMMON_BYTES_H
@@ -7,10 +7,10 @@
 
 #include "runtime/load/weights.h"
 
-/* Bytes of a part that lie together on every shard, though maybe at other places. */
+/* Bytes of a part that lie together on every data-parallel rank, though maybe at other places. */
 typedef struct tri_common_range {
   size_t at, bytes; /* in this rank's part */
-  uint64_t name;    /* on every shard the same, and another one for each range of a part */
+  uint64_t name;    /* on every data-parallel rank the same, and another one for each range of a part */
 } tri_common_range;
 
 /* Room for the elements and the scales of all weights of a part. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Movement of experts between slots while a group serves: which moves bring a layer nearer to balance.
+/* Movement of experts between slots while a replica serves: which moves bring a layer nearer to balance.
  *
  * The leader counts the rows of all experts over a window of steps and looks at one layer after another. It begins with
  * the placement in force, and takes one move at a time, so that experts stay where they are unless moving them pays:
@@ -35,8 +35,8 @@ void tri_expert_search_destroy(tri_expert_search *s); /* NULL is fine */
 
 /* Returns the number of moves, of `most` at most, that a layer's placement is worth where its experts have had so many
  * rows; 0: the balance would rise by less than a margin, or by less than chance moves it. host_of: [ep] the host of
- * each share, where the router's groups shall stay on theirs; or NULL. *before and *after: what tri_expert_balancedness
- * is predicted to be without the moves and with them. */
+ * each share, where the router's groups shall stay on theirs; or NULL. *before and *after: what
+ * tri_expert_balancedness is predicted to be without the moves and with them. */
 int tri_expert_search_moves(tri_expert_search *s, const float *rows, const int32_t *expert_of, const int32_t *host_of,
                             int layer, tri_expert_move *out, int most, double *before, double *after);
 

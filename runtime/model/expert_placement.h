@@ -3,7 +3,7 @@
  *
  * A layer has a slot for each expert, and `num_redundant` more for copies of some. Share e of ep has the slots
  * tri_range_part(num_slots, ep, e). Without a placement (NULL) slot s has expert s, and there are no copies. Every rank
- * of a group has the same placement. */
+ * of a replica has the same placement. */
 #ifndef TRI_RUNTIME_MODEL_EXPERT_PLACEMENT_H
 #define TRI_RUNTIME_MODEL_EXPERT_PLACEMENT_H
 
@@ -28,7 +28,7 @@ typedef struct tri_expert_placement_config {
   tri_expert_strategy strategy;
   int num_redundant; /* with a file 0 means: as many as it has */
   const char *file;  /* see tri_expert_placement_read; NULL: as the strategy says */
-  bool moves;        /* experts change their slots while the group serves (expert_moves.h) */
+  bool moves;        /* experts change their slots while the replica serves (expert_moves.h) */
 } tri_expert_placement_config;
 
 /* LINEAR: shares have runs of experts; ROUND_ROBIN: experts e, e + ep, e + 2 ep ... Copies without a file are those of

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The layout of a model over ranks: those of a replica group and the share of the model that each of them has.
+/* The layout of a model over ranks: those of a replica and the share of the model that each of them has.
  *
- * World of a group: pp x dp x tp, tensor rank fastest, so that a tensor group sits on one node: stage rank s is
+ * World of a replica: pp x dp x tp, tensor rank fastest, so that a tensor group sits on one node: stage rank s is
  * dp_rank * tp + tp_rank. A tensor rank owns a contiguous range of query heads and every KV head that those use; a KV
  * head may therefore lie on two ranks. Nothing needs to divide evenly.
  *
@@ -10,8 +10,8 @@
  * their slots (expert_placement.h), each cut into etp slices of its experts' units, ep x etp = dp x tp. Stage rank s
  * has slice s mod etp of share s / etp. etp divides tp, so that the slices of an expert lie in one tensor group.
  *
- * Shards of a model without experts have all of it, and exchange nothing: they walk over its layers together, which
- * lets them read weights that do not stay in memory for each other (offload/split.h). */
+ * Data-parallel ranks of a model without experts have all of it, and exchange nothing: they walk over its layers
+ * together, which lets them read weights that do not stay in memory for each other (offload/split.h). */
 #ifndef TRI_RUNTIME_MODEL_LAYOUT_H
 #define TRI_RUNTIME_MODEL_LAYOUT_H
 
@@ -75,7 +75,7 @@ typedef struct tri_shard {
   tri_range vocab;                /* rows of embedding and head */
 } tri_shard;
 
-/* Returns whether the shards of a group exchange rows in layers with experts. */
+/* Returns whether the data-parallel ranks of a replica exchange rows in layers with experts. */
 static inline bool tri_shards_exchange(const tri_model_config *c, tri_parallel p) {
   return tri_parallel_dp(p) > 1 && c->moe.num_experts > 0;
 }
@@ -88,8 +88,8 @@ static inline bool tri_layer_has_hot_experts(const tri_model_config *c, tri_para
 }
 
 /* Returns whether a shard ends with a layer of which, after attention, a step wants the rows of its logits alone (see
- * tri_walk_narrow in runtime/forward/walk.c). Of a parallel residual both halves read the same rows; shards that
- * exchange rows have all agreed on how many there are. */
+ * tri_walk_narrow in runtime/forward/walk.c). Of a parallel residual both halves read the same rows; data-parallel
+ * ranks that exchange rows have all agreed on how many there are. */
 bool tri_shard_narrows(const tri_model_config *c, const tri_shard *s);
 
 /* Refuses what cannot be cut: tp over the number of heads, pp over the number of layers, experts by sizes that do not
@@ -118,7 +118,7 @@ typedef struct tri_slice {
 /* The shape that a rule's whole tensor must have, in the weight's orientation; of experts, that of one. */
 tri_weight_shape tri_rule_full_shape(const tri_model_config *c, const tri_tensor_rule *rule);
 
-/* Slots of the experts in a stage, and those of them that a data-parallel shard's ranks have. */
+/* Slots of the experts in a stage, and those of them that a data-parallel rank's ranks have. */
 int tri_stage_slots(const tri_model_config *c, tri_parallel p);
 tri_range tri_dp_shard_slots(const tri_model_config *c, tri_parallel p, int dp_rank);
 

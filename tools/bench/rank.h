@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The beginning of every benchmark of an engine: one rank that is a group of its own, or one of several, without a
+/* The beginning of every benchmark of an engine: one rank that is a replica of its own, or one of several, without a
  * coordinator. */
 #ifndef TRI_TOOLS_BENCH_RANK_H
 #define TRI_TOOLS_BENCH_RANK_H
@@ -22,8 +22,8 @@ tri_status tri_bench_rank_check(const tri_serve_options *o, tri_error *err);
  * case. */
 tri_status tri_bench_rank_open(const tri_serve_options *o, const tri_engine_config *sizes, int num_seqs, int seq_len,
                                tri_bench_rank *out, tri_error *err);
-/* The same of one of several ranks. The group takes world, also where it cannot be made; local_size: of its ranks, that
- * are on this host. */
+/* The same of one of several ranks. The replica takes world, also where it cannot be made; local_size: of its ranks,
+ * that are on this host. */
 tri_status tri_bench_rank_open_in(tri_comm *world, tri_parallel layout, int local_rank, int local_size,
                                   const tri_serve_options *o, const tri_engine_config *sizes, int num_seqs, int seq_len,
                                   tri_bench_rank *out, tri_error *err);

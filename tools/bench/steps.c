@@ -50,7 +50,7 @@ static void add(tri_bench_steps *s, int slot, bool prompt, int start, int n) {
   tri_plan_add(s->writer, &seq, s->ids + slot, s->blocks, &greedy, (uint32_t)n);
 }
 
-/* Every shard has as much in the step as this one. */
+/* Every data-parallel rank has as much in the step as this one. */
 static const void *finish(tri_bench_steps *s, size_t *len) {
   uint32_t tokens[TRI_MAX_DP_RANKS], longest[TRI_MAX_DP_RANKS];
   int dp = tri_replica_num_dp_ranks(s->engine->replica);

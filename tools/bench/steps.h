@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Steps of a benchmark: sequences of one length that are fed and then decode together, through one rank's engine.
- * Shards of a group all take the same steps. */
+ * Data-parallel ranks of a replica all take the same steps. */
 #ifndef TRI_TOOLS_BENCH_STEPS_H
 #define TRI_TOOLS_BENCH_STEPS_H
 

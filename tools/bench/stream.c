@@ -6,8 +6,8 @@
  * and as long as it computes. Compute is the same step of an engine that keeps all weights, where there is memory for
  * that beside this one; else it is not measured. All take turns, and medians are compared.
  *
- * Under mpirun several ranks are shards of a group, which read or bring for each other what they have in common: all
- * do the same at the same time, and the slowest one counts.
+ * Under mpirun several ranks are data-parallel ranks of a replica, which read or bring for each other what they have in
+ * common: all do the same at the same time, and the slowest one counts.
  *
  * A stream reads ahead over the end of a step. Each timed step therefore follows another one without a pause, and what
  * it reads ahead is what was read ahead for it. */

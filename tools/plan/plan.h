@@ -67,7 +67,7 @@ struct plan_streaming {
   bool on;
   /* bytes of the rank that streams most */
   size_t stay, ring, dram, files;
-  size_t common; /* of these, of which each of so many shards of a host reads or brings a part, for all */
+  size_t common; /* of these, of which each of so many data-parallel ranks of a host reads or brings a part, for all */
   int readers;
   bool from_pack, from_checkpoint; /* both: some ranks' from this, others' from that; none: not known yet */
   int sharing;                     /* ranks that share a disk */
@@ -96,7 +96,7 @@ struct plan {
   tri_ledger_config ledger;
   tri_offload_config offload;        /* the ledger's */
   struct plan_rank *ranks;           /* [num_ranks], of which num_made are made */
-  int num_ranks, num_made;           /* of a group */
+  int num_ranks, num_made;           /* of a replica */
   int64_t tokens;                    /* of KV on the smallest rank */
   bool streaming_refused;            /* for want of a place that weights could come from */
   int64_t longest, longest_resident; /* the largest max_model_len that fits, and with all weights in memory; 0: none */
@@ -106,7 +106,7 @@ struct plan {
   char assumption[256];         /* what of the machine is given or assumed; the first line of a plan */
   int devices, cores;           /* of this host: that the backend sees; that this process may run on. 0: not known */
   tri_hosts hosts;
-  tri_place *places; /* of every group's ranks; NULL: no hosts were given */
+  tri_place *places; /* of every replica's ranks; NULL: no hosts were given */
   struct plan_streaming streaming;
   struct plan_host_experts host_experts;
 };
@@ -114,7 +114,7 @@ struct plan {
 /* ---- backend.c ---- */
 
 /* Finds whether ranks have devices, and what each may use: of a device its own memory, if this host has one. As with
- * `up`, `auto` takes devices where there is one for each rank of a group. */
+ * `up`, `auto` takes devices where there is one for each rank of a replica. */
 tri_status plan_find_backend(struct plan *p, tri_error *err);
 /* Returns whether the ranks' devices are those of this host, whose memory then is theirs. */
 bool plan_is_for_this_host(const struct plan *p);

@@ -190,7 +190,7 @@ static void print_json_reason(const tri_error *err) {
 
 /* ---- both ---- */
 
-/* The ranks of each group by host. */
+/* The ranks of each replica by host. */
 static void print_places(const struct plan *p) {
   int ranks = p->num_ranks, all = p->layout.replicas * ranks;
   if (!p->places) return;

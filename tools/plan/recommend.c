@@ -16,7 +16,7 @@ struct cuts {
 struct look {
   const tri_recommend_config *config;
   tri_recommendation *r;
-  tri_cost_share *stage; /* the one whose shards come */
+  tri_cost_share *stage; /* the one whose data-parallel ranks come */
   int64_t kv_tokens;     /* of the smallest rank */
   tri_error *err;
 };

@@ -36,7 +36,7 @@ typedef struct tri_recommendation {
   int64_t missing;                    /* where it does not fit: bytes of the rank that lacks most, */
   bool fits_streamed;                 /* whether it does with weights that are streamed, */
   int64_t streamed;                   /* and bytes of the rank that streams most */
-  int64_t kv_tokens;                  /* over all replicas and shards */
+  int64_t kv_tokens;                  /* over all replicas and data-parallel ranks */
   tri_recommend_load one, some, many; /* one sequence, 32 and 256, or as many as KV allows */
   tri_cost prompt;
 } tri_recommendation;

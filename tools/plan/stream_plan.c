@@ -47,7 +47,8 @@ static tri_status look_at_files(struct plan *p, const tri_weights_config *wc, co
   return p->o->hosts ? TRI_OK : tri_offload_check_room(p->offload.nvme_path, wc, rooms, err);
 }
 
-/* Returns how many shards lie on the rank's host, with a rank that has the same of them but for experts. */
+/* Returns how many data-parallel ranks lie on the rank's host, with a rank that has the same of them but for experts.
+ */
 static int count_readers(const struct plan *p, const struct plan_rank *r) {
   tri_parallel own = r->shard.p;
   int same = 0, dp = tri_parallel_dp(own);

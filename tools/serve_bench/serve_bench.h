@@ -30,14 +30,14 @@ typedef struct bench_request {
 
 /* The cluster's floors before the load; all 0 where they are not known. */
 typedef struct bench_floors {
-  double flops_per_s;                            /* of all groups */
-  double prompt_token_flops, output_token_flops; /* of any group: they serve the same model */
-  double weight_bytes, read_bytes_per_s;         /* of the group that reads its weights soonest */
+  double flops_per_s;                            /* of all replicas */
+  double prompt_token_flops, output_token_flops; /* of any replica: they serve the same model */
+  double weight_bytes, read_bytes_per_s;         /* of the replica that reads its weights soonest */
 } bench_floors;
 
 /* CPU time and tokens so far, of a status, and then what the run added. */
 typedef struct bench_cost {
-  double coordinator_s, scheduler_s; /* schedulers of all groups */
+  double coordinator_s, scheduler_s; /* schedulers of all replicas */
   uint64_t generated, drawn;         /* as the coordinator counts them, and as the schedulers' last reports do */
 } bench_cost;
 

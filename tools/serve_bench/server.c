@@ -6,7 +6,7 @@
 #include "tools/serve_bench/serve_bench.h"
 #include "base/wait.h"
 
-/* REPORT_MS: in which every group has reported, which they do once a second. */
+/* REPORT_MS: in which every replica has reported, which they do once a second. */
 enum { FLOORS_MS = 40000, REPORT_MS = 1500, ASK_AGAIN_MS = 20 };
 
 /* ---- floors ---- */

@@ -11,7 +11,7 @@
 
 enum { GOOD = 1, FAIR, BAD }; /* pairs of colours */
 enum { BAR = 34, LEAST_BAR = 8, SILENT_S = 3 };
-/* Columns that whole rows need: the words of bars, both times of tokens, groups and ranks. Below them rows leave out
+/* Columns that whole rows need: the words of bars, both times of tokens, replicas and ranks. Below them rows leave out
  * something or break, so that no figure is cut at the edge. */
 enum { WORDS = 38, LAYOUT = 69, TOKENS = 79, EPOCH = 66, RANKS = 79, HOST = 20, LEAST_HOST = 8, PID = 67 };
 
@@ -143,7 +143,7 @@ static int draw_cluster(const top_view *v) {
   return y;
 }
 
-/* ---- groups and ranks ---- */
+/* ---- replicas and ranks ---- */
 
 /* A sentence continues in the next row, after its last whole word. Returns the row after it. */
 static int put_sentence(int y, int attributes, const char *text) {

@@ -3,9 +3,9 @@
  * to; kernels/expert_rows.h says what goes where. A header of C and CUDA.
  *
  * As in exchange/all_reduce.h there are no flags and no counts: what comes says by itself that it is there. Every place
- * of a device's boxes is filled with a word that no sender sends. A row has a place of its own in them, by its shard
- * and its number there, and so has what each rank gives back of it: nothing can be full, and nothing is packed. The
- * receiver looks at a place until all words of its vectors are others, and fills them again.
+ * of a device's boxes is filled with a word that no sender sends. A row has a place of its own in them, by its
+ * data-parallel rank and its number there, and so has what each rank gives back of it: nothing can be full, and nothing
+ * is packed. The receiver looks at a place until all words of its vectors are others, and fills them again.
  *
  *   tables   [2][source][row]  the row's choices, slot and weight; every row's go to the whole column
  *   rows     [2][source][row]  the row itself, where one of its slots is the receiver's: it knows that from the table
@@ -20,7 +20,7 @@
  *
  *   Who sends to a rank in round n + 2 has ended its `await` of round n + 1, hence got a table that this rank sent in
  *   n + 1, which it does in a kernel after its `await` and `combine` of round n. For that every pair of ranks speaks
- * in every round: a shard without rows sends the table of one row, which has no experts.
+ * in every round: a data-parallel rank without rows sends the table of one row, which has no experts.
  *
  * Results need one half. Who gives a result back to a rank in round n + 1 has ended its own `await` of n + 1, hence got
  * that rank's table of n + 1, which was sent after its `combine` of round n: that has read the place and filled it.
