@@ -353,7 +353,7 @@ static bool say_end(struct server *s) {
 static const tri_options_spec spec = {
     .program = "trireme-coordinator",
     .usage = "--model DIR [OPTION]...",
-    .summary = "The front door of a Trireme cluster: takes jobs over ZeroMQ and hands them to groups of workers.",
+    .summary = "The coordinator of a Trireme cluster: accepts requests over ZeroMQ and gives them to replicas.",
     .epilog = "Examples:\n"
               "  mpirun -n 1 trireme-coordinator --launch mpi --model DIR : -n 4 trireme-worker --launch mpi --model "
               "DIR -tp 2 -pp 2\n"

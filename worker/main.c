@@ -33,7 +33,7 @@ enum {
 static const tri_options_spec spec = {
     .program = "trireme-worker",
     .usage = "--model DIR [OPTION]...",
-    .summary = "One worker of a Trireme cluster. Started by mpirun, srun or `trireme up`, not by hand.",
+    .summary = "A worker of a Trireme cluster: one rank of a replica. mpirun, srun or `trireme up` starts it.",
     .version = "trireme-worker " TRIREME_VERSION,
     .config_file = true,
 };

@@ -140,15 +140,15 @@ static int run(const tri_options *o, const char *folder) {
 }
 
 int cmd_journal(int argc, char **argv) {
-  const tri_options_spec spec = {
-      .program = "trireme journal",
-      .usage = "[ls | rm NAME...]",
-      .max_args = MOST_NAMES,
-      .summary = "Lists the journals that `trireme up` keeps of its requests by default, or removes some that no "
-                 "coordinator uses, with the requests in them.",
-      .epilog = "Examples:\n"
-                "  trireme journal\n"
-                "  trireme journal rm trireme_sock-0123456789abcdef\n"};
+  const tri_options_spec spec = {.program = "trireme journal",
+                                 .usage = "[ls | rm NAME...]",
+                                 .max_args = MOST_NAMES,
+                                 .summary = "Lists the journals that `trireme up` keeps by default, or removes "
+                                            "journals that no coordinator uses, with the "
+                                            "requests in them.",
+                                 .epilog = "Examples:\n"
+                                           "  trireme journal\n"
+                                           "  trireme journal rm trireme_sock-0123456789abcdef\n"};
   char nothing, folder[PATH_MAX];
   tri_options *parsed = NULL;
   int code = tri_options_main(&spec, &nothing, argc, argv, &parsed);

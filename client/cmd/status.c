@@ -18,12 +18,12 @@ typedef struct status_options {
 
 static const tri_option status_table[] = {
     {TRI_OPT(status_options, json), .name = "json", .help = "print one JSON object"},
-    {TRI_OPT(status_options, stats), .name = "stats", .help = "print the metrics instead, as Prometheus text"},
+    {TRI_OPT(status_options, stats), .name = "stats", .help = "print the metrics as Prometheus text instead"},
     {TRI_OPT(status_options, experts), .name = "experts",
-     .help = "print the rows that each expert has had instead, and where it lies, as JSON: --init-expert-location and "
-             "trireme plan --rebalance read it"},
+     .help = "print the load and the ranks of each expert as JSON instead; --init-expert-location and trireme plan "
+             "--rebalance read it"},
     {TRI_OPT(status_options, wait), .name = "wait", .min = 0, .max = 604800, .fallback = "0", .metavar = "SECONDS",
-     .help = "wait so long at most for a coordinator, and until it serves or ends"},
+     .help = "wait up to this long for a coordinator, and until it serves or ends"},
     CLI_CONNECTION_OPTIONS(status_options, connection),
 };
 
@@ -245,9 +245,9 @@ static int connect_for_status(const status_options *o, trireme **c) {
 int cmd_status(int argc, char **argv) {
   const tri_options_spec spec = {
       .program = "trireme status",
-      .summary =
-          "Shows the state of the cluster: requests, replica groups, ranks. Exit code 0: it serves; 4: the coordinator "
-          "answers, but takes no requests, yet or any more; 1: no coordinator answers.",
+      .summary = "Shows the state of the cluster: requests, replicas, ranks. Exit code 0: it serves; 4: the "
+                 "coordinator answers, "
+                 "but accepts no requests yet, or no longer; 1: no coordinator answers.",
       TRI_OPTIONS(status_table),
       .epilog =
           "Examples:\n  trireme status\n  trireme status --json | jq .tokens_per_second\n  trireme status --stats\n"
@@ -299,9 +299,9 @@ int cmd_cancel(int argc, char **argv) {
       .usage = "[OPTION]... REQUEST_ID",
       TRI_OPTIONS(cancel_table),
       .max_args = 1,
-      .summary = "Cancels a request of the same user or key, from any connection; its client is told that it was "
-                 "aborted.",
-      .epilog = "The request id is what submit --json shows: 32 hexadecimal digits.\n"};
+      .summary =
+          "Cancels a request of the same user or key, from any connection. Its client gets the finish reason abort.",
+      .epilog = "submit --json prints the request id, 32 hexadecimal digits.\n"};
   cancel_options o = {0};
   tri_options *parsed = NULL;
   trireme *c = NULL;
@@ -324,9 +324,9 @@ int cmd_keygen(int argc, char **argv) {
       .program = "trireme keygen",
       .usage = "FILE",
       .max_args = 1,
-      .summary = "Makes a CURVE key pair: FILE (mode 0600) gets both keys, the standard output the public one.",
+      .summary = "Makes a CURVE key pair: writes both keys to FILE (mode 0600) and prints the public key.",
       .epilog = "Example: a client of a coordinator on another host\n"
-                "  trireme keygen ~/.trireme.key      # give the printed key to the coordinator's allow-list\n"
+                "  trireme keygen ~/.trireme.key      # add the printed key to the coordinator's --allowed-keys\n"
                 "  trireme status --endpoint tcp://head:5555 --key-file ~/.trireme.key --server-key KEY\n"};
   char nothing;
   tri_options *parsed = NULL;

@@ -39,11 +39,12 @@ enum {
 #define S gw_options
 static const tri_option own_options[] = {
     {TRI_OPT(S, model), .name = "model", .metavar = "DIR", .group = "Chat",
-     .help = "the served model's folder: its tokenizer.json and chat template are for chat, tokenize and detokenize"},
+     .help = "folder of the served model; its tokenizer.json and chat template are needed for chat, tokenize and "
+             "detokenize"},
     {TRI_OPT(S, endpoint), .name = "endpoint", .env = TRI_ENDPOINT_ENV, .metavar = "ADDRESS", .group = "Connection",
-     .help = "ipc://PATH or tcp://HOST:PORT of the coordinator; by default the socket of this user"},
+     .help = "address of the coordinator, ipc://PATH or tcp://HOST:PORT; default: this user's socket"},
     {TRI_OPT(S, key_file), .name = "key-file", .env = "TRIREME_KEY_FILE", .metavar = "FILE", .group = "Connection",
-     .help = "own CURVE key pair (see trireme keygen)"},
+     .help = "the gateway's CURVE key pair (see trireme keygen)"},
     {TRI_OPT(S, server_key), .name = "server-key", .env = "TRIREME_SERVER_KEY", .metavar = "KEY", .group = "Connection",
      .help = "the coordinator's public key"},
     {TRI_OPT(S, connect_timeout_ms), .name = "connect-timeout-ms", .min = 1, .max = 3600000,
@@ -51,9 +52,9 @@ static const tri_option own_options[] = {
      .help = "how long to wait for the coordinator"},
     {TRI_OPT(S, reconnect_timeout_ms), .name = "reconnect-timeout-ms", .env = "TRIREME_RECONNECT_TIMEOUT_MS", .min = 0,
      .max = 604800000, .fallback = TRI_NUMBER_TEXT(TRIREME_RECONNECT_TIMEOUT_MS), .group = "Connection",
-     .help = "how long a coordinator that is lost may be away; 0: requests end with it"},
+     .help = "how long a lost coordinator may be away; 0: requests end with it"},
     {TRI_OPT(S, pulse_fd), .name = "pulse-fd", .min = -1, .max = 1 << 20, .fallback = "-1", .metavar = "FD",
-     .group = "Connection", .help = "a pipe of trireme up, by which it sees that this program does not stand still"},
+     .group = "Connection", .help = "pipe of trireme up, by which it sees that the gateway is alive"},
 };
 #undef S
 enum { NUM_OWN = sizeof own_options / sizeof *own_options, MOST_OPTIONS = 64 };
@@ -61,7 +62,7 @@ enum { NUM_OWN = sizeof own_options / sizeof *own_options, MOST_OPTIONS = 64 };
 static tri_options_spec spec = {
     .program = "trireme gateway",
     .usage = "--http [ADDR:]PORT [OPTION]...",
-    .summary = "Serves OpenAI's HTTP API in front of a coordinator. SIGTERM or Ctrl-C drains.",
+    .summary = "Serves OpenAI's HTTP API for a coordinator. SIGTERM or Ctrl-C drains.",
     .epilog = "Examples:\n"
               "  trireme gateway --http 8000\n"
               "  trireme gateway --http 0.0.0.0:8000 --api-key-file keys --endpoint tcp://head:5555\n",
