@@ -151,6 +151,6 @@ tri_status tri_gateway_place_make(const tri_gateway_options *o, tri_gateway_plac
   out->loopback = is_loopback(out->address);
   if (!out->loopback && !o->api_key_file && !o->http_open)
     return tri_fail(err, TRI_USAGE, "http",
-                    "everybody who reaches %s could use the model: give --api-key-file, or --http-open", out->address);
+                    "everyone who can reach %s could use the model: give --api-key-file, or --http-open", out->address);
   return TRI_OK;
 }

@@ -98,7 +98,7 @@ static int remove_one(int all, const char *name) {
   int lock = -1, fd = is_hidden(name) || strchr(name, '/') ? -1 : open_journal(all, name, O_CREAT, &lock, &used);
   const char *why = NULL;
   if (fd < 0)
-    why = "there is no such journal: `trireme journal ls` names those that there are";
+    why = "there is no such journal: `trireme journal ls` lists the journals";
   else if (used)
     why = "a coordinator uses it";
   else if (!empty(fd))

@@ -30,11 +30,11 @@ static const tri_option status_table[] = {
 /* An encoder keeps no KV cache and draws no tokens. */
 static void print_groups(const trireme_status *s) {
   bool generates = !cli_is_encoder(s);
-  printf("GROUP EPOCH STATE       TP  PP  DP  EP  RUNNING  WAITING      STEPS%s\n",
+  printf("REPLICA EPOCH STATE       TP  PP  DP  EP  RUNNING  WAITING      STEPS%s\n",
          generates ? "     TOKENS  KV BLOCKS USED  SCHED us/TOKEN" : "");
   for (size_t i = 0; i < s->num_groups; i++) {
     const trireme_group_status *g = s->groups[i];
-    printf("%5u %5llu %-11s %2u  %2u  %2u  %2u  %7u  %7u %10llu", g->group, (unsigned long long)g->epoch, g->state,
+    printf("%7u %5llu %-11s %2u  %2u  %2u  %2u  %7u  %7u %10llu", g->group, (unsigned long long)g->epoch, g->state,
            g->tp, g->pp, g->dp, g->ep, g->running, g->waiting, (unsigned long long)g->steps);
     if (generates)
       printf(" %10llu %14.1f%%  %14.2f", (unsigned long long)g->tokens,
@@ -75,8 +75,9 @@ static void print_age(const trireme_status *s) {
   for (size_t i = 0; i < s->num_ranks; i++)
     if (!s->ranks[i]->rank && s->ranks[i]->seconds_since_report > age) age = s->ranks[i]->seconds_since_report;
   if (!s->num_ranks || (running == s->running && waiting == s->waiting)) return;
-  printf("Groups count sequences, by their last reports, up to %.1f s ago; the second line counts requests, now.\n",
-         age);
+  printf(
+      "Replicas count sequences, as of their last reports, up to %.1f s ago; the second line counts requests, now.\n",
+      age);
 }
 
 static bool has_shards(const trireme_status *s) {
@@ -87,15 +88,15 @@ static bool has_shards(const trireme_status *s) {
 
 static void print_ranks(const trireme_status *s) {
   bool shards = has_shards(s);
-  printf("\nGROUP  RANK HOST                      PID       STEP  LAYER COLLECTIVE  LAST REPORT%s\n",
-         shards ? "  SHARD  RUNNING  WAITING" : "");
+  printf("\nREPLICA  RANK HOST                      PID       STEP  LAYER COLLECTIVE  LAST REPORT%s\n",
+         shards ? "  DP RANK  RUNNING  WAITING" : "");
   for (size_t i = 0; i < s->num_ranks; i++) {
     const trireme_rank_status *r = s->ranks[i];
     char layer[24];
-    printf("%5u %5u %-20s %8lld %10llu %6s %10llu %10.1f s", r->group, r->rank, r->host, (long long)r->pid,
+    printf("%7u %5u %-20s %8lld %10llu %6s %10llu %10.1f s", r->group, r->rank, r->host, (long long)r->pid,
            (unsigned long long)r->step, cli_layer_text(r->block, layer), (unsigned long long)r->collective,
            r->seconds_since_report);
-    if (shards) printf(" %6u %8u %8u", r->dp_rank, r->shard_running, r->shard_waiting);
+    if (shards) printf(" %8u %8u %8u", r->dp_rank, r->shard_running, r->shard_waiting);
     putchar('\n');
   }
 }
@@ -110,13 +111,14 @@ static void print_callers(const trireme_status *s) {
 static void print_refusals(const trireme_status *s) {
   uint64_t jobs = s->refused_max_queue + s->refused_max_queue_bytes + s->refused_client_jobs + s->refused_client_bytes;
   if (jobs + s->expired_max_queue_time)
-    printf("refused: %llu for --max-queue, %llu for its bytes, %llu and %llu for one client's part of them, %llu after "
-           "--max-queue-time\n",
+    printf("refused: %llu by --max-queue, %llu by --max-queue-bytes, %llu and %llu by one client's part of these, %llu "
+           "by --max-queue-time\n",
            (unsigned long long)s->refused_max_queue, (unsigned long long)s->refused_max_queue_bytes,
            (unsigned long long)s->refused_client_jobs, (unsigned long long)s->refused_client_bytes,
            (unsigned long long)s->expired_max_queue_time);
   if (s->refused_connections + s->cut_connections)
-    printf("connections: %llu refused for want of files or since too many came, %llu cut for a message without end\n",
+    printf("connections: %llu refused because of too few files or too many connections, %llu closed because of an "
+           "endless message\n",
            (unsigned long long)s->refused_connections, (unsigned long long)s->cut_connections);
 }
 
@@ -136,15 +138,14 @@ static void print_status(const trireme_status *s) {
          (unsigned long long)s->prompt_tokens, (unsigned long long)s->generation_tokens);
   print_refusals(s);
   if (s->journal_full[0])
-    printf("journal: the disk of %s is full: new requests are refused until it has room again\n", s->journal_full);
+    printf("journal: the disk of %s is full: new requests are refused until it has room\n", s->journal_full);
   printf("\n");
   print_groups(s);
   print_memory(s);
   print_ranks(s);
   print_callers(s);
   print_age(s);
-  if (steps_differ(s))
-    printf("Ranks report once a second, not all at the same moment: their steps need not be equal here.\n");
+  if (steps_differ(s)) printf("Ranks report once a second, at different moments, so their steps may differ here.\n");
 }
 
 static int show_stats(trireme *c, int timeout_ms) {

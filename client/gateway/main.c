@@ -116,7 +116,7 @@ static void lose_coordinator(gateway *g, const trireme_error *why) {
 }
 
 static void say_again(const gateway *g) {
-  tri_log(TRI_LOG_INFO, "gateway", "the coordinator is there again");
+  tri_log(TRI_LOG_INFO, "gateway", "the coordinator is back");
   if (g->model.tokenizer && !g->model_fits)
     tri_log(TRI_LOG_ERROR, "gateway", "it has another tokenizer.json than %s: chat is not served", g->o.model);
 }
@@ -221,7 +221,7 @@ static void on_tick(void *ctx) {
     http_server_drain(g->server);
   }
   if (now < g->end_ns) return;
-  tri_log(TRI_LOG_WARN, "gateway", "answers that have not ended in time end with an error");
+  tri_log(TRI_LOG_WARN, "gateway", "running requests exceed the time limit: ending them with an error");
   cut(g);
 }
 
@@ -246,12 +246,12 @@ static void on_reload(void *ctx, int number) {
   (void)number;
   if (!g->o.http.api_key_file) return;
   if (gw_keys_load(g->o.http.api_key_file, &keys, &err) != TRI_OK) {
-    tri_log(TRI_LOG_ERROR, "gateway", "the keys stay as they were: %s", err.message);
+    tri_log(TRI_LOG_ERROR, "gateway", "the API keys are unchanged: %s", err.message);
     return;
   }
   gw_keys_free(g->keys);
   g->keys = keys;
-  tri_log(TRI_LOG_INFO, "gateway", "the keys were read again");
+  tri_log(TRI_LOG_INFO, "gateway", "the API keys were read again");
 }
 
 /* ---- the start ---- */
@@ -267,7 +267,7 @@ static unsigned raise_limit(unsigned connections) {
   if (setrlimit(RLIMIT_NOFILE, &l) || !short_of) return connections;
   unsigned enough =
       l.rlim_max > 2 * OWN_DESCRIPTORS ? (unsigned)l.rlim_max - OWN_DESCRIPTORS : (unsigned)l.rlim_max / 2;
-  tri_log(TRI_LOG_WARN, "gateway", "%llu open files are allowed, too few for --http-max-connections %u: %u it is",
+  tri_log(TRI_LOG_WARN, "gateway", "%llu open files are too few for --http-max-connections %u: using %u",
           (unsigned long long)l.rlim_max, connections, enough);
   return enough;
 }

@@ -35,10 +35,10 @@ START_TEST(shared_memory) {
   ck_assert_int_eq(tri_mpirun_check_shm(64 * mib, 1, 2, why), TRI_MPIRUN_STARTS); /* Docker's */
   ck_assert_int_eq(tri_mpirun_check_shm(-1, 1, 2, why), TRI_MPIRUN_STARTS);
   ck_assert_int_eq(tri_mpirun_check_shm(8 * mib, 1, 2, why), TRI_MPIRUN_FAILS);
-  says("8.0 MiB free, and 1 group of 2 ranks need at least 8.2 MiB");
+  says("8.0 MiB free, and 1 replica of 2 ranks need at least 8.2 MiB");
   ck_assert_int_eq(tri_mpirun_check_shm(16 * mib, 1, 4, why), TRI_MPIRUN_STARTS);
   ck_assert_int_eq(tri_mpirun_check_shm(16 * mib, 2, 2, why), TRI_MPIRUN_FAILS);
-  says("2 groups of 2 ranks");
+  says("2 replicas of 2 ranks");
   ck_assert_int_eq(tri_mpirun_check_shm(64 * mib, 1, 64, why), TRI_MPIRUN_FAILS);
   ck_assert_int_eq(tri_mpirun_check_shm(17 * mib, 1, 8, why), TRI_MPIRUN_STARTS); /* as these do in fact: */
   ck_assert_int_eq(tri_mpirun_check_shm(16 * mib, 1, 8, why), TRI_MPIRUN_FAILS);

@@ -292,7 +292,7 @@ static void print(struct bench *b, double prompt, double prompt_floor, double de
     printf("experts, a step:          %9.1f    of %lld in each layer, in the mean of the last steps\n", b->experts,
            (long long)e->model.moe.num_experts);
   if (e->depth > 1)
-    printf("host, a step:             %9.3f ms   hidden behind the device in %d of %d steps\n", host_time(b) * 1e3,
+    printf("host, a step:             %9.3f ms   hidden behind the GPU in %d of %d steps\n", host_time(b) * 1e3,
            b->num_hidden, b->o.output_len);
 }
 

@@ -347,7 +347,7 @@ static void print_text(const struct bench *b, const struct report *r) {
            tri_offload_about(e->offload));
   if (r->dram > 0) printf("  from the host:        %9.1f MB, %6.2f GB/s\n", r->dram * 1e-6, r->dram / r->step * 1e-9);
   if (r->peer > 0)
-    printf("  from other shards:    %9.1f MB, %6.2f GB/s (%d of them, which do the same)\n", r->peer * 1e-6,
+    printf("  from other ranks:     %9.1f MB, %6.2f GB/s (%d of them, which do the same)\n", r->peer * 1e-6,
            r->peer / r->step * 1e-9, b->layout.dp - 1);
   if (r->dram > 0)
     printf("floor, bare copies:     %9.3f s   %6.2f GB/s over %s link%s\n", r->link, b->size * r->dram / r->link * 1e-9,
@@ -392,8 +392,8 @@ static tri_status join(struct bench *b, int *argc, char ***argv, tri_error *err)
   b->layout.dp = y.dp;
   if (y.pp * y.ep * y.replicas == 1 && y.tp * y.dp == b->size && b->size <= TRI_SPLIT_MAX_RANKS) return TRI_OK;
   return tri_fail(err, TRI_USAGE, "tensor_parallel_size",
-                  "%d ranks: it times one group of one stage whose experts are not shared, with -tp %d or "
-                  "-dp %d --replicas 1, or both, at most %d ranks",
+                  "%d ranks: it times one replica of one stage without expert parallelism, with -tp %d or -dp %d "
+                  "--replicas 1, or both, at most %d ranks",
                   b->size, b->size, b->size, TRI_SPLIT_MAX_RANKS);
 }
 

@@ -61,7 +61,7 @@ static int show_last_hang(void) {
   tri_status st = tri_last_hang_read(path, &text, &len, &err);
   if (st == TRI_OK) fwrite(text, 1, len, stdout);
   if (st == TRI_NOT_FOUND)
-    fprintf(stderr, "trireme doctor: no group has hung, as far as is known here: there is no %s\n",
+    fprintf(stderr, "trireme doctor: no report of a replica that hung: there is no %s\n",
             path[0] ? path : "state folder (XDG_STATE_HOME, HOME)");
   else if (st != TRI_OK)
     fprintf(stderr, "trireme doctor: %s: %s\n", path, err.message[0] ? err.message : tri_status_text(st));
