@@ -33,7 +33,7 @@ extern "C" {
   X(DEVICE_LOST, device_lost, "the device has failed")                                                                 \
   X(PERMISSION, permission, "not permitted")                                                                           \
   X(DRAINING, draining, "shutting down, takes no new work")                                                            \
-  X(TAKEN_OVER, taken_over, "another connection of the same client goes on with it")                                   \
+  X(TAKEN_OVER, taken_over, "another connection of the same client continues it")                                      \
   X(ABORTED, aborted, "aborted")                                                                                       \
   X(OVERFLOW, overflow, "arithmetic overflow")                                                                         \
   X(INTERNAL, internal, "internal error")                                                                              \

@@ -80,20 +80,20 @@ static bool fits(const tri_comm *c, int rank, int size) { return c ? c->rank == 
 
 static tri_status check(const tri_all2all_config *c, tri_error *err) {
   if (c->tp < 1 || c->dp < 1 || c->dp > INT_MAX / c->tp || c->t < 0 || c->t >= c->tp || c->d < 0 || c->d >= c->dp)
-    return tri_fail(err, TRI_OUT_OF_RANGE, "exchange", "no rank %d, %d of %d shards of %d ranks", c->d, c->t, c->dp,
-                    c->tp);
+    return tri_fail(err, TRI_OUT_OF_RANGE, "exchange", "no rank %d, %d of %d data-parallel ranks of %d ranks", c->d,
+                    c->t, c->dp, c->tp);
   if (!fits(c->tensor, c->t, c->tp) || !fits(c->column, c->d, c->dp) ||
       !fits(c->stage, c->d * c->tp + c->t, c->dp * c->tp))
-    return tri_fail(err, TRI_INVALID_ARGUMENT, "exchange", "a communicator is not of %d shards of %d ranks", c->dp,
-                    c->tp);
+    return tri_fail(err, TRI_INVALID_ARGUMENT, "exchange",
+                    "a communicator is not of %d data-parallel ranks of %d ranks", c->dp, c->tp);
   if (c->max_rows < 1 || c->hidden < 1 || c->top_k < 1 || c->num_experts < 1 || c->etp < 1 || c->etp > c->tp)
     return tri_fail(err, TRI_OUT_OF_RANGE, "exchange", "%d rows of %d elements, %d of %d experts in %d slices",
                     c->max_rows, c->hidden, c->top_k, c->num_experts, c->etp);
   for (int x = 0; x < c->num_experts; x++) {
     int first = c->first_rank[x];
     if (first < 0 || first / c->tp >= c->dp || first % c->tp + c->etp > c->tp)
-      return tri_fail(err, TRI_OUT_OF_RANGE, "exchange", "expert %d: %d slices from rank %d on are not in one shard", x,
-                      c->etp, first);
+      return tri_fail(err, TRI_OUT_OF_RANGE, "exchange",
+                      "expert %d: %d slices from rank %d on are not in one data-parallel rank", x, c->etp, first);
   }
   return TRI_OK;
 }
@@ -109,8 +109,8 @@ tri_status tri_all2all_create(const tri_all2all_config *config, tri_all2all **ou
   size_t starts[PIECES + 1];
   TRI_CHECK(check(config, err));
   if (!can_gather(config) || !lay_out(config, starts))
-    return tri_fail(err, TRI_TOO_LARGE, "exchange", "%d rows of %d elements in each of %d shards", config->max_rows,
-                    config->hidden, config->dp);
+    return tri_fail(err, TRI_TOO_LARGE, "exchange", "%d rows of %d elements in each of %d data-parallel ranks",
+                    config->max_rows, config->hidden, config->dp);
   char *base = tri_calloc(1, starts[PIECES]);
   if (!base)
     return tri_fail(err, TRI_NO_MEMORY, "exchange", "no memory for %zu bytes of rows on their way", starts[PIECES]);
@@ -133,7 +133,7 @@ tri_status tri_all2all_create(const tri_all2all_config *config, tri_all2all **ou
   tri_all2all_use(e, config->device ? TRI_ALL2ALL_ALLGATHER : TRI_ALL2ALL_COORDINATED);
   if (tri_all2all_gather_create(e) != TRI_OK) {
     tri_all2all_destroy(e);
-    return tri_fail(err, TRI_NO_MEMORY, "exchange", "no memory for the rows of %d shards", config->dp);
+    return tri_fail(err, TRI_NO_MEMORY, "exchange", "no memory for the rows of %d data-parallel ranks", config->dp);
   }
   *out = e;
   return TRI_OK;

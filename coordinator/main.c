@@ -130,7 +130,7 @@ static void read_tokenized(struct server *s) {
 
 static void begin_drain(struct server *s, int64_t now, int signal) {
   if (s->supervisor.why[0]) return; /* that ends earlier */
-  tri_log(TRI_LOG_INFO, "coordinator", "SIG%s: finishing what runs, at most %g s", sigabbrev_np(signal),
+  tri_log(TRI_LOG_INFO, "coordinator", "SIG%s: draining, for at most %g s", sigabbrev_np(signal),
           s->opts.drain_timeout);
   s->draining = true;
   s->drain_deadline = now + (int64_t)(s->opts.drain_timeout * 1e9);
@@ -155,7 +155,7 @@ static void read_supervisor(struct server *s) {
   bool over = tri_supervisor_gives_up(&s->supervisor);
   if (!over && s->supervisor.drain && !s->draining) begin_drain(s, tri_now_ns(), s->supervisor.drain);
   if (!over) return;
-  tri_log(TRI_LOG_INFO, "coordinator", "the supervisor gives up: ending what runs");
+  tri_log(TRI_LOG_INFO, "coordinator", "the supervisor gives up: ending running jobs");
   s->draining = true;
   s->drain_deadline = tri_deadline_after_ms(OVER_MS);
   tri_core_drain(s->core);
@@ -212,7 +212,7 @@ static void read_signals(struct server *s) {
     case TRI_SIGNAL_NOTHING: break;
     case TRI_SIGNAL_DRAIN: begin_drain(s, now, number); break;
     case TRI_SIGNAL_AT_ONCE:
-      tri_log(TRI_LOG_WARN, "coordinator", "SIG%s again: ending what runs", sigabbrev_np(number));
+      tri_log(TRI_LOG_WARN, "coordinator", "SIG%s again: ending running jobs", sigabbrev_np(number));
       end_at_once(s, now, "the cluster was told again to shut down, which means at once", false);
       break;
     case TRI_SIGNAL_SUPERVISOR_GONE: end_by_fault(s, now, "the cluster's supervisor is gone"); break;
@@ -255,7 +255,7 @@ static void count_second(struct server *s, int64_t now, double mb) {
     tri_log(TRI_LOG_WARN, "coordinator", "%s", err.message);
   tri_connection_guard_second();
   if (s->late.dropped)
-    tri_log(TRI_LOG_WARN, "coordinator", "replies dropped: %llu, since more than %d clients read nothing",
+    tri_log(TRI_LOG_WARN, "coordinator", "replies dropped: %llu, because more than %d clients do not read",
             (unsigned long long)s->late.dropped, TRI_LATE_CONNECTIONS);
   s->late.dropped = 0;
   tri_supervisor_alive(&s->supervisor);
@@ -264,7 +264,7 @@ static void count_second(struct server *s, int64_t now, double mb) {
 static void drain_is_over(struct server *s, int64_t now) {
   bool over = s->supervisor.why[0];
   if (!over)
-    tri_log(TRI_LOG_WARN, "coordinator", "the %g s are over: ending the jobs that still run", s->opts.drain_timeout);
+    tri_log(TRI_LOG_WARN, "coordinator", "%g s are over: ending the jobs that still run", s->opts.drain_timeout);
   tri_core_abandon(s->core, now, over ? s->supervisor.why : "the cluster shuts down, and the job did not end in time");
   tri_core_tick(s->core, now); /* tells the replicas to leave */
   s->leaving = true;
@@ -353,7 +353,7 @@ static bool say_end(struct server *s) {
 static const tri_options_spec spec = {
     .program = "trireme-coordinator",
     .usage = "--model DIR [OPTION]...",
-    .summary = "The front door of a Trireme cluster: takes jobs over ZeroMQ and hands them to groups of workers.",
+    .summary = "The coordinator of a Trireme cluster: accepts requests over ZeroMQ and gives them to replicas.",
     .epilog = "Examples:\n"
               "  mpirun -n 1 trireme-coordinator --launch mpi --model DIR : -n 4 trireme-worker --launch mpi --model "
               "DIR -tp 2 -pp 2\n"

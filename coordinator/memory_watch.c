@@ -32,7 +32,7 @@ static double growth(const tri_memory_watch *w, double mb) { return mb - w->base
 static bool is_of_jobs(tri_memory_watch *w, double mb) {
   bool crowded = growth(w, mb) - w->jobs_mb < w->cap_mb / SOCKETS_SHARE;
   if (crowded && !w->is_crowded)
-    tri_log(TRI_LOG_WARN, "coordinator", "%.0f MiB resident, %.0f before, %.0f of jobs: new ones are refused", mb,
+    tri_log(TRI_LOG_WARN, "coordinator", "%.0f MiB resident, %.0f before, %.0f of jobs: new jobs are refused", mb,
             w->base_mb, w->jobs_mb);
   w->is_crowded = crowded;
   if (crowded) w->ticks_above = 0;
@@ -55,13 +55,13 @@ bool tri_memory_watch_tick(tri_memory_watch *w, double mb) {
   }
   if (is_of_jobs(w, mb)) return false;
   if (++w->ticks_above > PATIENCE_TICKS) {
-    tri_log(TRI_LOG_WARN, "coordinator", "%.0f MiB resident, %.0f before, whatever is closed: counting from here", mb,
+    tri_log(TRI_LOG_WARN, "coordinator",
+            "%.0f MiB resident, %.0f before, also after the client socket was reopened: counting from here", mb,
             w->base_mb);
     w->base_mb = mb - w->kept_mb;
     return false;
   }
-  tri_log(TRI_LOG_WARN, "coordinator", "%.0f MiB resident, %.0f before: closing the client socket and binding it anew",
-          mb, w->base_mb);
+  tri_log(TRI_LOG_WARN, "coordinator", "%.0f MiB resident, %.0f before: reopening the client socket", mb, w->base_mb);
   w->trims = TRIM_TICKS;
   return true;
 }

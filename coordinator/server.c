@@ -209,8 +209,8 @@ tri_status server_open_core(struct server *s, tri_error *err) {
   TRI_CHECK(tri_serve_layout_make(&s->opts, &l, err));
   if (s->opts.launch == TRI_LAUNCH_MPI && l.replicas > 1)
     return tri_fail(err, TRI_USAGE, "replicas",
-                    "one MPI job holds one group, and the options ask for %d: trireme up starts several (so does "
-                    "trireme.sbatch); -dp counts shards of one group where experts are shared (-ep)",
+                    "one MPI job holds one replica, and the options ask for %d: trireme up and trireme.sbatch start "
+                    "several; with -ep, -dp is the number of data-parallel ranks of one replica",
                     l.replicas);
   bool has_layout = s->opts.launch == TRI_LAUNCH_MPI && tri_serve_layout_world(&l) > 1;
   tri_core_config cc = {.model_name = s->model.name,

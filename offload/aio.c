@@ -16,7 +16,7 @@ tri_status tri_aio_create(tri_aio_kind kind, int depth, tri_aio **out, tri_error
                     strerror(-code));
   if (!code) return TRI_OK;
   if (kind == TRI_AIO_AUTO)
-    tri_log(TRI_LOG_INFO, "io", "io_uring cannot be used here (%s): files are read by threads", strerror(-code));
+    tri_log(TRI_LOG_INFO, "io", "io_uring is not available (%s): files are read by threads", strerror(-code));
   code = tri_aio_threads_create(depth, out);
   return code ? tri_fail(err, TRI_NO_MEMORY, "io", "cannot start threads to read with: %s", strerror(-code)) : TRI_OK;
 }

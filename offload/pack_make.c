@@ -276,7 +276,7 @@ static tri_status lock(int fd, const char *name, const tri_weight_pack_maker *ma
   bool told = false;
   while (flock(fd, LOCK_EX | LOCK_NB)) {
     if (errno != EWOULDBLOCK && errno != EINTR) return tri_pack_refuse(name, "be locked", errno, err);
-    if (!told) tri_log(TRI_LOG_INFO, "pack", "%s is being written by another process, which is waited for", name);
+    if (!told) tri_log(TRI_LOG_INFO, "pack", "%s is being written by another process: waiting for it", name);
     told = true;
     if (was_written(fd, &seen) && maker->other_wrote) maker->other_wrote(maker->ctx);
     if (tri_wait_pause(&wait) != TRI_OK) return abort_making(name, err);

@@ -103,7 +103,7 @@ bool tri_reader_destroy(tri_reader *r) {
    * without end, as a thread in pread would be. So its queue, its descriptors and the buffers are left where they are.
    * The process has failed to load and is about to end. */
   if (!ended)
-    tri_log(TRI_LOG_WARN, "io", "%d reads do not end: what they write to, up to %.1f MiB, is never freed", r->under_way,
+    tri_log(TRI_LOG_WARN, "io", "%d reads do not end: their buffers, up to %.1f MiB, are never freed", r->under_way,
             (double)tri_reader_memory_bytes(&r->config) / 0x1p20);
   if (ended && r->aio) r->aio->ops->destroy(r->aio);
   for (int i = 0; ended && i < r->num_files; i++)

@@ -26,13 +26,13 @@ trireme status --wait 60 >/dev/null
   trireme bench serve --num-prompts 900 --max-concurrency 24 --no-floors >/dev/null 2>&1 &
   load=$!
   sleep 2
-  for _ in $(seq 20); do # groups report once a second: at a moment at which both are busy
+  for _ in $(seq 20); do # replicas report once a second: at a moment at which both are busy
     trireme status >"$run/status"
     [ "$(awk '/ready/ && $8 > 0' "$run/status" | wc -l)" = 2 ] && break
     sleep 0.2
   done
   echo '$ trireme status'
-  sed '/^Ranks report/d; /had the KV blocks/d' "$run/status"
+  sed '/^Ranks report/d; /in the prefix cache/d' "$run/status"
   kill $load
 } >"$run/shown"
-scripts/terminal_svg.py "A cluster of two groups of two ranks" <"$run/shown" >docs/running.svg
+scripts/terminal_svg.py "A cluster of two replicas of two ranks" <"$run/shown" >docs/running.svg

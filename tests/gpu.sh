@@ -101,7 +101,7 @@ killed() { # LAYOUT
   rank=$(grep -o '"group":1,"rank":[0-9]*,"host":"[^"]*","pid":[0-9]*' <<<"$status" | sort -t: -k3n | tail -1)
   kill -9 "${rank##*:}"
   wait $answers
-  diff <(sed 's/.*"reference": *"\([^"]*\)".*/\1/' "$run/questions") <(sed 's/.*"text": *"\([^"]*\)".*/\1/' "$run/answers") >"$run/diff" && grep -Eq 'group 1 .*killed by signal 9' "$run/log" && result=0
+  diff <(sed 's/.*"reference": *"\([^"]*\)".*/\1/' "$run/questions") <(sed 's/.*"text": *"\([^"]*\)".*/\1/' "$run/answers") >"$run/diff" && grep -Eq 'replica 1 .*killed by signal 9' "$run/log" && result=0
   [ $result = 0 ] && echo "a group killed under questions, ${*:-one rank}: $(tail -1 "$run/served"), all as the reference"
   [ $result = 0 ] || { echo "a group killed under questions, ${*:-one rank}: FAILED"; head -4 "$run/diff"; tail "$run/log"; }
   kill -INT $up && wait $up

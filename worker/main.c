@@ -33,7 +33,7 @@ enum {
 static const tri_options_spec spec = {
     .program = "trireme-worker",
     .usage = "--model DIR [OPTION]...",
-    .summary = "One worker of a Trireme cluster. Started by mpirun, srun or `trireme up`, not by hand.",
+    .summary = "A worker of a Trireme cluster: one rank of a replica. mpirun, srun or `trireme up` starts it.",
     .version = "trireme-worker " TRIREME_VERSION,
     .config_file = true,
 };
@@ -171,10 +171,9 @@ static void log_sentence(const tri_serve_options *o, const tri_model_config *c) 
             "--max-model-len %lld is not the max_seq_length %lld of the folder: the option wins",
             (long long)o->max_model_len, (long long)s->max_seq_length);
   if (s->has_prompt)
-    tri_log(
-        TRI_LOG_WARN, "worker",
-        "config_sentence_transformers.json has a default_prompt_name: its prompt is put before no text here, clients "
-        "must do it");
+    tri_log(TRI_LOG_WARN, "worker",
+            "config_sentence_transformers.json has a default_prompt_name: its prompt is not added here, clients must "
+            "do it");
 }
 
 /* Others may wait in a collective for this rank: leaves without finalizing, and lets the launcher end them. A folder
@@ -184,7 +183,7 @@ static void leave(void *ctx, tri_status st, const tri_error *err) {
   bool asked = st == TRI_ABORTED && atomic_load(&w->drain);
   const char *field = tri_error_field_beside(err);
   if (asked)
-    tri_log(TRI_LOG_INFO, "worker", "told to leave before it was ready: %s", err->message);
+    tri_log(TRI_LOG_INFO, "worker", "told to exit before it was ready: %s", err->message);
   else if (st != TRI_OK)
     tri_log(TRI_LOG_ERROR, "worker", "%s%s%s", err->message, *field ? " -- " : "", field);
   if (!asked) w->failure = *err;
@@ -261,12 +260,12 @@ static tri_status load(tri_worker *w, int local_ranks, tri_error *err) {
           (double)w->engine->kv->bytes / 0x1p20, (double)w->backend->allocated[TRI_MEM_ACTIVATIONS] / 0x1p20,
           w->backend->name, w->backend->isa, w->load_seconds);
   if (w->engine->limits.num_host_blocks)
-    tri_log(TRI_LOG_INFO, "worker", "%d KV blocks in the host's memory (%.1f MiB), for preempted sequences",
+    tri_log(TRI_LOG_INFO, "worker", "%d KV blocks in host memory (%.1f MiB), for preempted sequences",
             w->engine->limits.num_host_blocks, (double)w->engine->kv->pool_bytes / 0x1p20);
   else if (w->rank == 0 && o->kv_offloading_size > 0)
     tri_log(TRI_LOG_INFO, "worker", "--kv-offloading-size has no effect: only decoders' sequences are swapped");
   if (w->rank == 0 && w->layout.dp == 1 && o->all2all_backend != TRI_SERVE_FASTEST)
-    tri_log(TRI_LOG_INFO, "worker", "--all2all-backend has no effect: the group has one shard");
+    tri_log(TRI_LOG_INFO, "worker", "--all2all-backend has no effect: the replica has one data-parallel rank");
   if (w->rank == 0) log_sentence(o, &w->engine->model);
   return TRI_OK;
 }
@@ -279,8 +278,8 @@ static tri_status warn_of_network(tri_worker *w) {
   TRI_CHECK(tri_comm_mpi_local(g->tensor, &rank, &here));
   if (here < g->p.tp && !g->p.tp_rank)
     tri_log(TRI_LOG_WARN, "worker",
-            "ranks %d to %d of a tensor group lie on several hosts: every layer's sums go over the network", w->rank,
-            w->rank + g->p.tp - 1);
+            "ranks %d to %d, a tensor-parallel group, are on several hosts: every layer's all-reduces use the network",
+            w->rank, w->rank + g->p.tp - 1);
   return TRI_OK;
 }
 
@@ -306,7 +305,7 @@ static tri_status start(tri_worker *w, int *argc, char ***argv, tri_error *err) 
   cc.messages_only = cc.policy.spin_us > 0;
   st = tri_comm_split(joined, 0, w->rank, &cc, &world);
   if (st != TRI_OK) {
-    tri_fail(err, st, "comm", "cannot form the group: %s", tri_status_text(st));
+    tri_fail(err, st, "comm", "cannot form the replica: %s", tri_status_text(st));
     goto cleanup;
   }
   TRI_TRY(tri_agree_on_options(&w->opts, world, err));
@@ -345,7 +344,7 @@ static tri_status init(tri_worker *w, tri_error *err) {
   TRI_CHECK(tri_serve_layout_make(&w->opts, &w->layout, err));
   if (make_rings(w) != TRI_OK) return tri_fail(err, TRI_NO_MEMORY, "worker", "no memory for the rings");
   if (w->layout.dp > 1 && !(w->dp_ranks = tri_calloc(2 * (size_t)w->layout.dp, sizeof *w->dp_ranks)))
-    return tri_fail(err, TRI_NO_MEMORY, "data_parallel_size", "no memory for the shards' figures");
+    return tri_fail(err, TRI_NO_MEMORY, "data_parallel_size", "no memory for the data-parallel ranks' figures");
   return tri_start_watch_begin(&w->start_watch, w->opts.start_timeout, err);
 }
 

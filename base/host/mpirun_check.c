@@ -32,8 +32,8 @@ tri_mpirun_verdict tri_mpirun_check_shm(int64_t free_bytes, int replicas, int ra
   needed *= replicas;
   if (free_bytes < 0 || free_bytes >= needed) return TRI_MPIRUN_STARTS;
   snprintf(why, TRI_MPIRUN_WHY,
-           "/dev/shm has %.1f MiB free, and %d replica%s of %d ranks need at least %.1f MiB of it, through which they "
-           "talk: give the container a larger one (--shm-size), or remove what lies there",
+           "/dev/shm has %.1f MiB free, and %d replica%s of %d ranks need at least %.1f MiB there to communicate: give "
+           "the container a larger one (--shm-size), or remove files from it",
            (double)free_bytes / 0x1p20, replicas, replicas == 1 ? "" : "s", ranks, (double)needed / 0x1p20);
   return TRI_MPIRUN_FAILS;
 }

@@ -19,40 +19,40 @@ static const char other_reasoning_parsers[] = "qwen3=think deepseek_r1=think";
 #define S tri_gateway_options
 const tri_option tri_gateway_option_table[] = {
     {TRI_OPT(S, listen), .name = "http", .metavar = "[ADDR:]PORT", .group = "HTTP",
-     .help = "where to serve OpenAI's HTTP API; ADDR is 127.0.0.1 unless given, and PORT 0 any that is free"},
+     .help = "address of OpenAI's HTTP API; ADDR is 127.0.0.1 by default, PORT 0 is any free port"},
     {TRI_OPT(S, api_key_file), .name = "api-key-file", .metavar = "FILE", .group = "HTTP",
-     .help = "lines of NAME KEY: requests must bring one of the keys; read again at SIGHUP, which then ends nothing"},
+     .help = "file with a line NAME KEY for each API key; requests must send one of them. SIGHUP reads it again"},
     {TRI_OPT(S, http_open), .name = "http-open", .group = "HTTP",
-     .help = "listen at an address other than loopback without keys: everybody who reaches it may send requests"},
+     .help = "listen on an address other than loopback without API keys: everyone who can reach it may send requests"},
     {TRI_OPT(S, cors_origins), .name = "cors-origin", .metavar = "ORIGIN", .group = "HTTP",
-     .help = "pages of this origin (https://app.example, or * for any) may use the API from a browser"},
+     .help = "web pages of this origin (https://app.example, or * for any) may use the API from a browser"},
     {TRI_OPT(S, reject_unknown_fields), .name = "reject-unknown-fields", .group = "HTTP",
-     .help = "refuse fields of a request that mean nothing here; by default they are ignored and told"},
+     .help = "refuse unknown fields of a request; by default they are ignored and listed in a header"},
     {TRI_OPT(S, max_body), .name = "http-max-body", .min = 1024, .max = 1 << 30, .fallback = "4MiB", .metavar = "BYTES",
-     .group = "HTTP", .help = "the largest body of a request"},
+     .group = "HTTP", .help = "largest body of a request"},
     {TRI_OPT(S, max_connections), .name = "http-max-connections", .min = 1, .max = 100000, .fallback = "4096",
      .group = "HTTP", .help = "connections at a time"},
     {TRI_OPT(S, sse_ping), .name = "sse-ping", .min = 0, .max = 3600, .fallback = "30", .metavar = "S", .group = "HTTP",
-     .help = "a stream that says nothing for so long gets a comment; 0: never"},
+     .help = "send a comment on a stream that has been silent this long; 0: never"},
     {TRI_OPT(S, drain_delay), .name = "http-drain-delay", .min = 0, .max = 3600, .fallback = "0", .metavar = "S",
-     .group = "HTTP", .help = "time between SIGTERM, when /health says no, and refusing new requests"},
+     .group = "HTTP", .help = "seconds after SIGTERM in which requests are still accepted, while /health says 503"},
     {TRI_OPT(S, drain_timeout), .name = "http-drain-timeout", .min = 0, .max = 86400, .fallback = "30", .metavar = "S",
-     .group = "HTTP", .help = "time for answers to end, from then on"},
+     .group = "HTTP", .help = "seconds after that for running requests to finish"},
     {TRI_OPT(S, metrics_prefix), .name = "metrics-prefix", .fallback = "trireme", .metavar = "NAME", .group = "HTTP",
-     .help = "what the names in /metrics begin with; vllm is what its dashboards look for"},
+     .help = "prefix of the names in /metrics; vllm suits vLLM's dashboards"},
     {TRI_OPT(S, metrics_only), .name = "metrics-only", .group = "HTTP",
-     .help = "serve /metrics, /health, /ready, /live and /version alone"},
+     .help = "serve only /metrics, /health, /ready, /live and /version"},
     {TRI_OPT(S, chat_template), .name = "chat-template", .metavar = "FILE", .group = "Chat",
-     .help = "a chat template instead of the model's; it has the special tokens of the model's folder"},
+     .help = "file with a chat template to use instead of the model's, with the model's special tokens"},
     {TRI_OPT(S, parse_special), .name = "parse-special-in-input", .group = "Chat",
-     .help = "special tokens in messages are tokens; by default they are text, so that no message can end its turn"},
+     .help = "parse special tokens in messages; by default they are plain text, so that no message can end its turn"},
     {TRI_OPT(S, tool_parser), .name = "tool-parser", .choices = tool_parsers, .also = other_tool_parsers,
-     .fallback = "auto", .group = "Chat", .help = "how answers call tools; auto: as the chat template shows"},
+     .fallback = "auto", .group = "Chat", .help = "format of tool calls; auto: by the chat template"},
     {TRI_OPT(S, reasoning_parser), .name = "reasoning-parser", .choices = reasoning_parsers,
      .also = other_reasoning_parsers, .fallback = "none", .group = "Chat",
-     .help = "think: what is between <think> and </think> becomes reasoning_content"},
+     .help = "think: text between <think> and </think> becomes reasoning_content"},
     {TRI_OPT(S, workers), .name = "http-workers", .min = 1, .max = 64, .fallback = "2", .group = "Chat",
-     .help = "threads that render and tokenize messages"},
+     .help = "threads that render chat templates and tokenize"},
 };
 #undef S
 const size_t tri_gateway_option_count = sizeof tri_gateway_option_table / sizeof *tri_gateway_option_table;
@@ -151,6 +151,6 @@ tri_status tri_gateway_place_make(const tri_gateway_options *o, tri_gateway_plac
   out->loopback = is_loopback(out->address);
   if (!out->loopback && !o->api_key_file && !o->http_open)
     return tri_fail(err, TRI_USAGE, "http",
-                    "everybody who reaches %s could use the model: give --api-key-file, or --http-open", out->address);
+                    "everyone who can reach %s could use the model: give --api-key-file, or --http-open", out->address);
   return TRI_OK;
 }

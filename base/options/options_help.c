@@ -60,14 +60,15 @@ static void print_wrapped(FILE *out, const char *text, int at) {
   fprintf(out, "%*s", HELP_COLUMN - at, "");
   at = HELP_COLUMN;
   while (*text) {
-    size_t word = strcspn(text, " ");
+    size_t word = strcspn(text, " \n");
     if (at > HELP_COLUMN && at + 1 + (int)word > HELP_WIDTH) {
       fprintf(out, "\n%*s", HELP_COLUMN, "");
       at = HELP_COLUMN;
     }
     at += fprintf(out, "%s%.*s", at > HELP_COLUMN ? " " : "", (int)word, text);
     text += word;
-    while (*text == ' ') text++;
+    if (*text == '\n') at = HELP_WIDTH; /* the next word begins a line */
+    while (*text == ' ' || *text == '\n') text++;
   }
   fputc('\n', out);
 }

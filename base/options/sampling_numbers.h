@@ -23,37 +23,37 @@
 /* clang-format off */
 #define TRI_SAMPLING_NUMBERS(X, context)                                                                               \
   X(context, I64, max_tokens, "max-tokens", -1, TRI_MOST_TOKENS, TRI_DEFAULT_MAX_TOKENS, OPEN, NONE,                   \
-    "most tokens to generate; -1: as many as the context holds; not 0; absent: "                                       \
+    "most tokens to generate; -1: as many as the context holds; not 0; default: "                                       \
     TRI_NUMBER_TEXT(TRI_DEFAULT_MAX_TOKENS))                                                                           \
   X(context, I64, min_tokens, "min-tokens", 0, TRI_MOST_TOKENS, 0, FIXED, NONE,                                        \
-    "no end of the text before this many tokens")                                                                      \
+    "least tokens of an answer before it may end")                                                                      \
   X(context, F64, temperature, "temperature", 0, 100, 1, MODEL, FLOAT,                                                 \
-    "0 takes the most probable token; absent: the model's own, else 1")                                                \
+    "sampling temperature; 0: the most probable token; default: the model's, else 1")                                                \
   X(context, F64, top_p, "top-p", 0, 1, 1, MODEL, FLOAT,                                                               \
     "sample from the smallest set of tokens with this much probability")                                               \
   X(context, I64, top_k, "top-k", -1, TRI_MOST_TOKENS, 0, MODEL, INT,                                                  \
-    "sample from this many most probable tokens; 0 or -1: all")                                                        \
+    "sample from this many of the most probable tokens; 0 or -1: all")                                                        \
   X(context, F64, min_p, "min-p", 0, 1, 0, FIXED, FLOAT,                                                               \
-    "leave out tokens below this fraction of the most probable one")                                                   \
+    "exclude tokens below this fraction of the highest probability")                                                   \
   X(context, F64, repetition_penalty, "repetition-penalty", 0.01, 100, 1, MODEL, FLOAT,                                \
-    "divide the logits of tokens that are there already; 1: none")                                                     \
+    "divide the logits of tokens of the prompt and the answer; 1: off")                                                     \
   X(context, F64, presence_penalty, "presence-penalty", -2, 2, 0, FIXED, FLOAT,                                        \
-    "subtract from logits of tokens generated at least once")                                                          \
+    "subtract from the logits of tokens of the answer")                                                          \
   X(context, F64, frequency_penalty, "frequency-penalty", -2, 2, 0, FIXED, FLOAT,                                      \
-    "subtract per occurrence of the token")                                                                            \
-  X(context, I64, n, "n", 1, TRI_WIRE_MAX_N, 1, FIXED, NONE, "how many texts to generate for the prompt")              \
+    "subtract for each occurrence of a token in the answer")                                                                            \
+  X(context, I64, n, "n", 1, TRI_WIRE_MAX_N, 1, FIXED, NONE, "number of answers to the prompt")              \
   X(context, I64, num_beams, "num-beams", 1, TRI_WIRE_MAX_BEAMS, 1, OPEN, NONE,                                        \
-    "search for the most probable texts with so many beams; 1: none; absent: the model's own")                         \
+    "number of beams of a beam search; 1: sampling; default: the model's")                         \
   X(context, F64, length_penalty, "length-penalty", -TRI_WIRE_MAX_LENGTH_PENALTY,                                      \
     TRI_WIRE_MAX_LENGTH_PENALTY, 1, OPEN, NONE,                                                                        \
-    "of a beam search: above 0 longer texts are better, below 0 shorter ones")                                         \
+    "preference of a beam search: above 0 longer answers, below 0 shorter ones")                                         \
   X(context, I64, truncate, "truncate", -1, TRI_MOST_TOKENS, 0, FIXED, NONE,                                           \
-    "of a longer prompt the last so many tokens count; -1: as many as fit with max_tokens; 0: it is refused")          \
-  X(context, I64, priority, "priority", TRI_LEAST_PRIORITY, TRI_MOST_PRIORITY, 0, FIXED, NONE, "lower is sooner")      \
+    "keep only the last tokens of a longer prompt; -1: as many as fit with max_tokens; 0: refuse it")          \
+  X(context, I64, priority, "priority", TRI_LEAST_PRIORITY, TRI_MOST_PRIORITY, 0, FIXED, NONE, "lower runs first")      \
   X(context, I64, deadline_ms, "deadline-ms", 0, TRI_MOST_DEADLINE_MS, 0, FIXED, NONE,                                 \
     "give up after this many milliseconds; 0: never")                                                                   \
   X(context, I64, prompt_logprobs, "prompt-logprobs", -1, TRI_WIRE_MAX_LOGPROBS, -1, FIXED, NONE,                      \
-    "log probabilities of the prompt's tokens, each with so many alternatives; -1: none")
+    "log probabilities of the prompt's tokens, with this many alternatives each; -1: none")
 /* clang-format on */
 
 #define TRI_NUMBER_TYPE_I64 int64_t

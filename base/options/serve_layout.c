@@ -47,8 +47,9 @@ tri_status tri_serve_layout_make(const tri_serve_options *o, tri_serve_layout *o
   tri_serve_layout l = {.tp = o->tp, .pp = o->pp, .dp = 1};
   TRI_CHECK(find_ep(o, &l.ep, err));
   if (o->enable_eplb && o->deterministic)
-    return tri_fail(err, TRI_UNSUPPORTED, "enable_eplb",
-                    "--enable-eplb cannot be had with --deterministic: experts that move change the order of sums");
+    return tri_fail(
+        err, TRI_UNSUPPORTED, "enable_eplb",
+        "--enable-eplb cannot be combined with --deterministic: experts that move change the order of sums");
   bool counted =
       o->dp > 1 && o->replicas && o->replicas != o->dp; /* the replicas, apart from their data-parallel ranks */
   bool shares = l.ep > 1 || o->moe_tp || counted;       /* asked for, if only by the number of slices */
@@ -57,11 +58,11 @@ tri_status tri_serve_layout_make(const tri_serve_options *o, tri_serve_layout *o
   l.replicas = !shares && o->dp > 1 ? o->dp : o->replicas;
   if (!l.replicas) l.replicas = 1;
   if (l.replicas > TRI_SERVE_MAX_GROUPS)
-    return tri_fail(err, TRI_OUT_OF_RANGE, "data_parallel_size", "%d replica groups: the most is %d", l.replicas,
+    return tri_fail(err, TRI_OUT_OF_RANGE, "data_parallel_size", "%d replicas: the most is %d", l.replicas,
                     TRI_SERVE_MAX_GROUPS);
   int64_t ranks = (int64_t)l.tp * l.pp * l.dp * l.replicas;
   if (ranks > TRI_SERVE_MAX_RANKS)
-    return tri_fail(err, TRI_OUT_OF_RANGE, "tensor_parallel_size", "%lld ranks in all groups: the most is %d",
+    return tri_fail(err, TRI_OUT_OF_RANGE, "tensor_parallel_size", "%lld ranks in all replicas: the most is %d",
                     (long long)ranks, TRI_SERVE_MAX_RANKS);
   *out = l;
   return TRI_OK;

@@ -31,8 +31,7 @@ typedef struct cli_connection {
     TRI_OPT(S, m.reconnect_timeout_ms),                                                                                \
         .name = "reconnect-timeout-ms", .env = "TRIREME_RECONNECT_TIMEOUT_MS", .min = 0, .max = 604800000,             \
         .fallback = TRI_NUMBER_TEXT(TRIREME_RECONNECT_TIMEOUT_MS), .group = "Connection",                              \
-        .help = "how long a coordinator that is lost may be away; 0: requests end "                                    \
-                "with it"                                                                                              \
+        .help = "how long a lost coordinator may be away; 0: requests end with it"                                     \
   }
 
 #define CLI_CONNECTION_OPTIONS(S, m)                                                                                   \
@@ -41,9 +40,9 @@ typedef struct cli_connection {
    .env = TRI_ENDPOINT_ENV,                                                                                            \
    .metavar = "ADDRESS",                                                                                               \
    .group = "Connection",                                                                                              \
-   .help = "ipc://PATH or tcp://HOST:PORT of the coordinator; by default the socket of this user"},                    \
+   .help = "address of the coordinator, ipc://PATH or tcp://HOST:PORT; default: this user's socket"},                  \
       {TRI_OPT(S, m.key_file), .name = "key-file",    .env = "TRIREME_KEY_FILE",                                       \
-       .metavar = "FILE",      .group = "Connection", .help = "own CURVE key pair (see trireme keygen)"},              \
+       .metavar = "FILE",      .group = "Connection", .help = "your CURVE key pair (see trireme keygen)"},             \
       {TRI_OPT(S, m.server_key), .name = "server-key",  .env = "TRIREME_SERVER_KEY",                                   \
        .metavar = "KEY",         .group = "Connection", .help = "the coordinator's public key"},                       \
   {                                                                                                                    \

@@ -19,9 +19,11 @@ const char *cli_stream_text(const trireme_group_status *g, char out[CLI_STREAM_T
   if (!g->stream_pass_bytes) return out;
   if (g->stream_pass_s > 0) snprintf(apart, sizeof apart, " the last two ended %.2f s apart,", g->stream_pass_s);
   if (g->stream_peer_bytes)
-    snprintf(once, sizeof once, ", %.1f of them read by other shards", (double)g->stream_peer_bytes * 1e-9);
+    snprintf(once, sizeof once, ", %.1f of them read by other data-parallel ranks",
+             (double)g->stream_peer_bytes * 1e-9);
   snprintf(out, CLI_STREAM_TEXT,
-           "group %u reads %.2f GB of weights in every step, at %.2f GB/s;%s all have waited %.1f s for %.1f GB%s",
+           "replica %u streams %.2f GB of weights in every step, at %.2f GB/s;%s steps have waited %.1f s in all for "
+           "%.1f GB%s",
            g->group, (double)g->stream_pass_bytes * 1e-9, g->stream_bytes_per_s * 1e-9, apart, g->stream_stall_s,
            (double)g->streamed_bytes * 1e-9, once);
   return out;
@@ -31,8 +33,8 @@ const char *cli_swap_text(const trireme_group_status *g, char out[CLI_STREAM_TEX
   out[0] = '\0';
   if (!g->host_kv_pages) return out;
   snprintf(out, CLI_STREAM_TEXT,
-           "group %u has %llu of %llu KV blocks in the host's memory in use; %llu sequences have left %.2f GB "
-           "there, %llu have come back",
+           "replica %u uses %llu of %llu KV blocks in host memory; %llu sequences were swapped out with %.2f GB, %llu "
+           "were swapped in",
            g->group, (unsigned long long)g->host_kv_pages_used, (unsigned long long)g->host_kv_pages,
            (unsigned long long)g->swaps_out, (double)g->swapped_out_bytes * 1e-9, (unsigned long long)g->swaps_in);
   return out;
@@ -42,7 +44,7 @@ const char *cli_prefix_text(const trireme_group_status *g, char out[CLI_STREAM_T
   out[0] = '\0';
   if (!g->prefix_cache_queries) return out;
   snprintf(out, CLI_STREAM_TEXT,
-           "group %u had the KV blocks of %llu of %llu prompt tokens (%.0f %%); %llu blocks have made room for others",
+           "replica %u found %llu of %llu prompt tokens (%.0f %%) in the prefix cache; %llu blocks were evicted",
            g->group, (unsigned long long)g->prefix_cache_hits, (unsigned long long)g->prefix_cache_queries,
            100 * (double)g->prefix_cache_hits / (double)g->prefix_cache_queries,
            (unsigned long long)g->prefix_cache_evictions);
@@ -53,8 +55,8 @@ const char *cli_down_text(const trireme_group_status *g, char out[CLI_STREAM_TEX
   char retry[64] = "";
   out[0] = '\0';
   if (!g->reason || !g->reason[0]) return out;
-  if (g->retry_s > 0) snprintf(retry, sizeof retry, "; it is tried again in %.0f s", g->retry_s);
-  snprintf(out, CLI_STREAM_TEXT, "group %u is %s: %.200s%s", g->group, g->state, g->reason, retry);
+  if (g->retry_s > 0) snprintf(retry, sizeof retry, "; next start in %.0f s", g->retry_s);
+  snprintf(out, CLI_STREAM_TEXT, "replica %u is %s: %.200s%s", g->group, g->state, g->reason, retry);
   return out;
 }
 

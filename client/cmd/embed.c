@@ -16,51 +16,50 @@ static const char *const activations[] = {"none", "softmax", "sigmoid", NULL};
        .help = "a second text after it, for models of pairs"},                                                         \
       {O(token_ids), .name = "token-ids", .metavar = "ID,ID,...", .help = "the input as token ids"},                   \
       {O(request.truncate), .name = "truncate",                                                                        \
-       .help = "a text with more tokens than max_model_len loses its end, and is not refused"},                        \
-      {O(request.model), .name = "model", .metavar = "NAME",                                                           \
-       .help = "which model; by default the one that is served"},                                                      \
+       .help = "cut a text with more tokens than max_model_len at its end, instead of refusing it"},                   \
+      {O(request.model), .name = "model", .metavar = "NAME", .help = "model to use, if several names are served"},     \
       {O(cache), .name = "cache", .fallback = "true",                                                                  \
-       .help = "let the server's response cache answer, where it has one, and keep the answer"},                       \
+       .help = "use the server's response cache, if it has one, and store the answer there"},                          \
       {O(request.cache_salt), .name = "cache-salt", .metavar = "TEXT",                                                 \
-       .help = "share its answers with requests of the same salt alone; up to 128 bytes"},                             \
+       .help = "share cached answers only with requests of the same salt; up to 128 bytes"},                           \
       {O(request.priority), .name = "priority", .min = -2147483648.0,                                                  \
-       .max = 2147483647,   .fallback = "0",    .help = "lower is sooner"},                                            \
+       .max = 2147483647,   .fallback = "0",    .help = "lower runs first"},                                           \
       {O(request.deadline_ms), .name = "deadline-ms", .max = 604800000, .fallback = "0",                               \
-       .help = "give up after this time; 0: never"},                                                                   \
-      {O(json), .name = "json", .help = "print a JSON object per input instead of text"},                              \
+       .help = "give up after this many milliseconds; 0: never"},                                                      \
+      {O(json), .name = "json", .help = "print a JSON object for each input instead of text"},                         \
       {O(file), .name = "file", .metavar = "FILE", .group = "Many inputs",                                             \
-       .help = "a JSON object per line: {\"text\": ..., any request field}; - is the standard input"},                 \
+       .help = "file with a JSON object a line, {\"text\": ..., any request field}; - is the standard input"},         \
       {O(output), .name = "output", .metavar = "FILE", .group = "Many inputs",                                         \
-       .help = "where the answers go, in the order of the input, over what the file holds unless --resume is given; "  \
-               "default the standard output"},                                                                         \
+       .help = "file for the answers, in the order of the input; overwritten unless --resume is given. Default: the "  \
+               "standard output"},                                                                                     \
       {O(resume), .name = "resume", .group = "Many inputs",                                                            \
-       .help = "with --json: go on with an output: what it has answers to is not asked again"},                        \
+       .help = "with --json: continue an earlier --output; inputs that have an answer there are not sent again"},      \
       {O(progress), .name = "progress", .fallback = "true", .group = "Many inputs",                                    \
-       .help = "with --output: draw a progress bar when the standard error is a terminal, and sum up at the end"},     \
+       .help = "with --output: show a progress bar on a terminal, and a summary at the end"},                          \
       {O(concurrency),         .name = "concurrency",       .min = 1, .max = 65536, .fallback = "64",                  \
        .group = "Many inputs", .help = "requests at a time"},                                                          \
       CLI_CONNECTION_OPTIONS(cmd_embed_options, connection), CLI_RECONNECT_OPTION(cmd_embed_options, connection)
 
 static const tri_option embed_options[] = {
     {O(request.pooling), .name = "pooling", .choices = tri_pooling_names,
-     .help = "insist on this pooling; the server's option of the same name decides it"},
+     .help = "require this pooling; the server's option of the same name decides which it is"},
     {O(request.normalize), .name = "normalize",
-     .help = "vectors of length 1; by default what the model's folder says, and --no-normalize: as they come"},
+     .help = "normalize vectors to length 1; default: as the model's folder says"},
     REQUEST_OPTIONS,
 };
 
 static const tri_option classify_options[] = {
     {O(request.activation), .name = "activation", .choices = activations,
-     .help = "from logits to scores; by default what the checkpoint's problem_type asks for"},
+     .help = "function from logits to scores; default: by the checkpoint's problem_type"},
     {O(top_k), .name = "top-k", .max = 1048576, .fallback = "0",
-     .help = "labels to print; 0: all of a text, the best of a token"},
+     .help = "labels to print; 0: all for a text, the best for a token"},
     REQUEST_OPTIONS,
 };
 
 static const tri_options_spec embed_spec = {
     .program = "trireme embed",
     .usage = "[OPTION]... --text TEXT | --token-ids IDS | --file FILE",
-    .summary = "Prints a vector for each input, one line of numbers each. The served model must be an encoder.",
+    .summary = "Prints a vector for each input, as a line of numbers. The served model must be an encoder.",
     .epilog = "Examples:\n"
               "  trireme embed --text \"A sentence\" --normalize\n"
               "  trireme embed --file texts.jsonl --output vectors.jsonl --json --concurrency 256\n",
@@ -70,8 +69,9 @@ static const tri_options_spec embed_spec = {
 static const tri_options_spec classify_spec = {
     .program = "trireme classify",
     .usage = "[OPTION]... --text TEXT | --token-ids IDS | --file FILE",
-    .summary = "Prints labels and scores, the best first: of each input on one line, or of each of its tokens. The "
-               "served model must be a classifier.",
+    .summary = "Prints labels and scores, the best first, for each input or for each of its tokens. The served model "
+               "must be a "
+               "classifier.",
     .epilog = "Examples:\n"
               "  trireme classify --text \"What a day\" --top-k 1\n"
               "  trireme classify --file texts.jsonl --output labels.jsonl --json\n",

@@ -98,7 +98,7 @@ static int remove_one(int all, const char *name) {
   int lock = -1, fd = is_hidden(name) || strchr(name, '/') ? -1 : open_journal(all, name, O_CREAT, &lock, &used);
   const char *why = NULL;
   if (fd < 0)
-    why = "there is no such journal: `trireme journal ls` names those that there are";
+    why = "there is no such journal: `trireme journal ls` lists the journals";
   else if (used)
     why = "a coordinator uses it";
   else if (!empty(fd))
@@ -140,15 +140,15 @@ static int run(const tri_options *o, const char *folder) {
 }
 
 int cmd_journal(int argc, char **argv) {
-  const tri_options_spec spec = {
-      .program = "trireme journal",
-      .usage = "[ls | rm NAME...]",
-      .max_args = MOST_NAMES,
-      .summary = "Lists the journals that `trireme up` keeps of its requests by default, or removes some that no "
-                 "coordinator uses, with the requests in them.",
-      .epilog = "Examples:\n"
-                "  trireme journal\n"
-                "  trireme journal rm trireme_sock-0123456789abcdef\n"};
+  const tri_options_spec spec = {.program = "trireme journal",
+                                 .usage = "[ls | rm NAME...]",
+                                 .max_args = MOST_NAMES,
+                                 .summary = "Lists the journals that `trireme up` keeps by default, or removes "
+                                            "journals that no coordinator uses, with the "
+                                            "requests in them.",
+                                 .epilog = "Examples:\n"
+                                           "  trireme journal\n"
+                                           "  trireme journal rm trireme_sock-0123456789abcdef\n"};
   char nothing, folder[PATH_MAX];
   tri_options *parsed = NULL;
   int code = tri_options_main(&spec, &nothing, argc, argv, &parsed);

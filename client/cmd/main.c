@@ -10,8 +10,8 @@ static int bench(int argc, char **argv);
 
 static const cmd_command commands[] = {
     {"serve", NULL, "trireme-up", "serve a model over OpenAI's HTTP API", "trireme-serve"},
-    {"up", NULL, "trireme-up", "start a coordinator and its replica groups", NULL},
-    {"gateway", NULL, "trireme-gateway", "serve OpenAI's HTTP API in front of a coordinator", NULL},
+    {"up", NULL, "trireme-up", "start a coordinator and its replicas", NULL},
+    {"gateway", NULL, "trireme-gateway", "serve OpenAI's HTTP API for a coordinator", NULL},
     {"submit", cmd_submit, NULL, "generate text for a prompt, or for a file of prompts", NULL},
     {"chat", NULL, "trireme-chat", "talk with a served model", NULL},
     {"embed", cmd_embed, NULL, "turn texts into vectors, with a served encoder", NULL},
@@ -19,38 +19,37 @@ static const cmd_command commands[] = {
     {"status", cmd_status, NULL, "show the cluster's state", NULL},
     {"top", NULL, "trireme-top", "show the cluster's state, live", NULL},
     {"cancel", cmd_cancel, NULL, "cancel a request", NULL},
-    {"plan", NULL, "trireme-plan", "say whether and how a model fits, without running it", NULL},
-    {"pack", NULL, "trireme-pack", "make the files that weights are streamed from, ahead of a start", NULL},
+    {"plan", NULL, "trireme-plan", "predict whether a model fits and how fast it runs", NULL},
+    {"pack", NULL, "trireme-pack", "write the packs that weights are streamed from, before a start", NULL},
     {"doctor", NULL, "trireme-doctor", "check hosts before a cluster is started there", NULL},
-    {"journal", cmd_journal, NULL, "list the journals of this user's clusters, or remove some", NULL},
-    {"template", NULL, "trireme-template", "show the prompt that a model's chat template makes of messages", NULL},
+    {"journal", cmd_journal, NULL, "list or remove the journals of this user's clusters", NULL},
+    {"template", NULL, "trireme-template", "show the prompt that a chat template renders from messages", NULL},
     {"bench", bench, NULL, "measure latency and throughput", NULL},
     {"keygen", cmd_keygen, NULL, "make a CURVE key pair for tcp:// endpoints", NULL},
 };
 enum { NUM_COMMANDS = sizeof commands / sizeof *commands };
 
 static void print_help(FILE *out) {
-  fprintf(out, "Usage: trireme COMMAND [OPTION]... [ARGUMENT]...\n\nRuns transformer models over many devices, and "
-               "talks to them.\n\nCommands:\n");
+  fprintf(out, "Usage: trireme COMMAND [OPTION]... [ARGUMENT]...\n\nServes transformer models on one or many GPUs and "
+               "hosts.\n\nCommands:\n");
   for (size_t i = 0; i < NUM_COMMANDS; i++) fprintf(out, "  %-10s%s\n", commands[i].name, commands[i].help);
   fprintf(out,
-          "\n'trireme COMMAND --help' tells more. Options may be written with '-' or '_' between words.\n\n"
+          "\n'trireme COMMAND --help' shows its options. Words of an option are joined by '-' or '_'.\n\n"
           "Environment: TRIREME_ENDPOINT, TRIREME_KEY_FILE, TRIREME_SERVER_KEY.\n"
-          "Exit codes: %d done, %d failed, %d bad usage, %d refused; of status, %d: it does not serve.\n",
+          "Exit codes: %d done, %d failed, %d bad usage, %d refused; status: %d not serving.\n",
           TRI_EXIT_OK, TRI_EXIT_FAILED, TRI_EXIT_USAGE, TRI_EXIT_REFUSED, TRI_EXIT_NOT_SERVING);
 }
 
 static const cmd_command kinds[] = {
     {"serve", NULL, "trireme-bench-serve", "latencies under a load of arriving requests", NULL},
-    {"throughput", NULL, "trireme-bench-serve", "tokens per second when all requests are there at once",
+    {"throughput", NULL, "trireme-bench-serve", "tokens per second with all requests at once",
      "trireme-bench-throughput"},
     {"latency", NULL, "trireme-bench-latency", "one batch without a coordinator (trireme-bench-latency)", NULL},
-    {"batching", NULL, "trireme-bench-batching",
-     "a new batch at every step against whole ones, packed and padded (trireme-bench-batching)", NULL},
+    {"batching", NULL, "trireme-bench-batching", "continuous batching against whole batches (trireme-bench-batching)",
+     NULL},
     {"memory", NULL, "trireme-bench-memory", "allocators for an encoder's activations (trireme-bench-memory)", NULL},
-    {"load", NULL, "trireme-bench-load", "loading weights, beside the disk's rate (trireme-bench-load)", NULL},
-    {"stream", NULL, "trireme-bench-stream",
-     "steps whose weights come from files, beside the disk's rate (trireme-bench-stream)", NULL},
+    {"load", NULL, "trireme-bench-load", "loading weights, compared with the disk (trireme-bench-load)", NULL},
+    {"stream", NULL, "trireme-bench-stream", "weight streaming, compared with the disk (trireme-bench-stream)", NULL},
 };
 enum { NUM_KINDS = sizeof kinds / sizeof *kinds };
 

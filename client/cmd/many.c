@@ -29,7 +29,7 @@ bool many_output_empty(const char *path, FILE *out, bool say) {
   bool held = !fstat(fileno(out), &file) && file.st_size > 0;
   if (ftruncate(fileno(out), 0)) return errno == EINVAL; /* no file that has a length */
   if (held && say)
-    fprintf(stderr, "trireme: %s held %lld bytes, which are overwritten; --resume goes on with a file\n", path,
+    fprintf(stderr, "trireme: %s held %lld bytes, which are overwritten; --resume continues a file\n", path,
             (long long)file.st_size);
   return true;
 }

@@ -18,23 +18,23 @@ typedef struct status_options {
 
 static const tri_option status_table[] = {
     {TRI_OPT(status_options, json), .name = "json", .help = "print one JSON object"},
-    {TRI_OPT(status_options, stats), .name = "stats", .help = "print the metrics instead, as Prometheus text"},
+    {TRI_OPT(status_options, stats), .name = "stats", .help = "print the metrics as Prometheus text instead"},
     {TRI_OPT(status_options, experts), .name = "experts",
-     .help = "print the rows that each expert has had instead, and where it lies, as JSON: --init-expert-location and "
-             "trireme plan --rebalance read it"},
+     .help = "print the load and the ranks of each expert as JSON instead; --init-expert-location and trireme plan "
+             "--rebalance read it"},
     {TRI_OPT(status_options, wait), .name = "wait", .min = 0, .max = 604800, .fallback = "0", .metavar = "SECONDS",
-     .help = "wait so long at most for a coordinator, and until it serves or ends"},
+     .help = "wait up to this long for a coordinator, and until it serves or ends"},
     CLI_CONNECTION_OPTIONS(status_options, connection),
 };
 
 /* An encoder keeps no KV cache and draws no tokens. */
 static void print_groups(const trireme_status *s) {
   bool generates = !cli_is_encoder(s);
-  printf("GROUP EPOCH STATE       TP  PP  DP  EP  RUNNING  WAITING      STEPS%s\n",
+  printf("REPLICA EPOCH STATE       TP  PP  DP  EP  RUNNING  WAITING      STEPS%s\n",
          generates ? "     TOKENS  KV BLOCKS USED  SCHED us/TOKEN" : "");
   for (size_t i = 0; i < s->num_groups; i++) {
     const trireme_group_status *g = s->groups[i];
-    printf("%5u %5llu %-11s %2u  %2u  %2u  %2u  %7u  %7u %10llu", g->group, (unsigned long long)g->epoch, g->state,
+    printf("%7u %5llu %-11s %2u  %2u  %2u  %2u  %7u  %7u %10llu", g->group, (unsigned long long)g->epoch, g->state,
            g->tp, g->pp, g->dp, g->ep, g->running, g->waiting, (unsigned long long)g->steps);
     if (generates)
       printf(" %10llu %14.1f%%  %14.2f", (unsigned long long)g->tokens,
@@ -75,8 +75,9 @@ static void print_age(const trireme_status *s) {
   for (size_t i = 0; i < s->num_ranks; i++)
     if (!s->ranks[i]->rank && s->ranks[i]->seconds_since_report > age) age = s->ranks[i]->seconds_since_report;
   if (!s->num_ranks || (running == s->running && waiting == s->waiting)) return;
-  printf("Groups count sequences, by their last reports, up to %.1f s ago; the second line counts requests, now.\n",
-         age);
+  printf(
+      "Replicas count sequences, as of their last reports, up to %.1f s ago; the second line counts requests, now.\n",
+      age);
 }
 
 static bool has_shards(const trireme_status *s) {
@@ -87,15 +88,15 @@ static bool has_shards(const trireme_status *s) {
 
 static void print_ranks(const trireme_status *s) {
   bool shards = has_shards(s);
-  printf("\nGROUP  RANK HOST                      PID       STEP  LAYER COLLECTIVE  LAST REPORT%s\n",
-         shards ? "  SHARD  RUNNING  WAITING" : "");
+  printf("\nREPLICA  RANK HOST                      PID       STEP  LAYER COLLECTIVE  LAST REPORT%s\n",
+         shards ? "  DP RANK  RUNNING  WAITING" : "");
   for (size_t i = 0; i < s->num_ranks; i++) {
     const trireme_rank_status *r = s->ranks[i];
     char layer[24];
-    printf("%5u %5u %-20s %8lld %10llu %6s %10llu %10.1f s", r->group, r->rank, r->host, (long long)r->pid,
+    printf("%7u %5u %-20s %8lld %10llu %6s %10llu %10.1f s", r->group, r->rank, r->host, (long long)r->pid,
            (unsigned long long)r->step, cli_layer_text(r->block, layer), (unsigned long long)r->collective,
            r->seconds_since_report);
-    if (shards) printf(" %6u %8u %8u", r->dp_rank, r->shard_running, r->shard_waiting);
+    if (shards) printf(" %8u %8u %8u", r->dp_rank, r->shard_running, r->shard_waiting);
     putchar('\n');
   }
 }
@@ -110,13 +111,14 @@ static void print_callers(const trireme_status *s) {
 static void print_refusals(const trireme_status *s) {
   uint64_t jobs = s->refused_max_queue + s->refused_max_queue_bytes + s->refused_client_jobs + s->refused_client_bytes;
   if (jobs + s->expired_max_queue_time)
-    printf("refused: %llu for --max-queue, %llu for its bytes, %llu and %llu for one client's part of them, %llu after "
-           "--max-queue-time\n",
+    printf("refused: %llu by --max-queue, %llu by --max-queue-bytes, %llu and %llu by one client's part of these, %llu "
+           "by --max-queue-time\n",
            (unsigned long long)s->refused_max_queue, (unsigned long long)s->refused_max_queue_bytes,
            (unsigned long long)s->refused_client_jobs, (unsigned long long)s->refused_client_bytes,
            (unsigned long long)s->expired_max_queue_time);
   if (s->refused_connections + s->cut_connections)
-    printf("connections: %llu refused for want of files or since too many came, %llu cut for a message without end\n",
+    printf("connections: %llu refused because of too few files or too many connections, %llu closed because of an "
+           "endless message\n",
            (unsigned long long)s->refused_connections, (unsigned long long)s->cut_connections);
 }
 
@@ -136,15 +138,14 @@ static void print_status(const trireme_status *s) {
          (unsigned long long)s->prompt_tokens, (unsigned long long)s->generation_tokens);
   print_refusals(s);
   if (s->journal_full[0])
-    printf("journal: the disk of %s is full: new requests are refused until it has room again\n", s->journal_full);
+    printf("journal: the disk of %s is full: new requests are refused until it has room\n", s->journal_full);
   printf("\n");
   print_groups(s);
   print_memory(s);
   print_ranks(s);
   print_callers(s);
   print_age(s);
-  if (steps_differ(s))
-    printf("Ranks report once a second, not all at the same moment: their steps need not be equal here.\n");
+  if (steps_differ(s)) printf("Ranks report once a second, at different moments, so their steps may differ here.\n");
 }
 
 static int show_stats(trireme *c, int timeout_ms) {
@@ -245,9 +246,9 @@ static int connect_for_status(const status_options *o, trireme **c) {
 int cmd_status(int argc, char **argv) {
   const tri_options_spec spec = {
       .program = "trireme status",
-      .summary =
-          "Shows the state of the cluster: requests, replica groups, ranks. Exit code 0: it serves; 4: the coordinator "
-          "answers, but takes no requests, yet or any more; 1: no coordinator answers.",
+      .summary = "Shows the state of the cluster: requests, replicas, ranks. Exit code 0: it serves; 4: the "
+                 "coordinator answers, "
+                 "but accepts no requests yet, or no longer; 1: no coordinator answers.",
       TRI_OPTIONS(status_table),
       .epilog =
           "Examples:\n  trireme status\n  trireme status --json | jq .tokens_per_second\n  trireme status --stats\n"
@@ -299,9 +300,9 @@ int cmd_cancel(int argc, char **argv) {
       .usage = "[OPTION]... REQUEST_ID",
       TRI_OPTIONS(cancel_table),
       .max_args = 1,
-      .summary = "Cancels a request of the same user or key, from any connection; its client is told that it was "
-                 "aborted.",
-      .epilog = "The request id is what submit --json shows: 32 hexadecimal digits.\n"};
+      .summary =
+          "Cancels a request of the same user or key, from any connection. Its client gets the finish reason abort.",
+      .epilog = "submit --json prints the request id, 32 hexadecimal digits.\n"};
   cancel_options o = {0};
   tri_options *parsed = NULL;
   trireme *c = NULL;
@@ -324,9 +325,9 @@ int cmd_keygen(int argc, char **argv) {
       .program = "trireme keygen",
       .usage = "FILE",
       .max_args = 1,
-      .summary = "Makes a CURVE key pair: FILE (mode 0600) gets both keys, the standard output the public one.",
+      .summary = "Makes a CURVE key pair: writes both keys to FILE (mode 0600) and prints the public key.",
       .epilog = "Example: a client of a coordinator on another host\n"
-                "  trireme keygen ~/.trireme.key      # give the printed key to the coordinator's allow-list\n"
+                "  trireme keygen ~/.trireme.key      # add the printed key to the coordinator's --allowed-keys\n"
                 "  trireme status --endpoint tcp://head:5555 --key-file ~/.trireme.key --server-key KEY\n"};
   char nothing;
   tri_options *parsed = NULL;

@@ -9,20 +9,19 @@
 enum { CANCEL_MS = 2000, STDIN_MAX = 1 << 20 };
 
 static const tri_option own_options[] = {
-    {TRI_OPT(cmd_submit_options, json), .name = "json", .help = "print one JSON line per event instead of text"},
+    {TRI_OPT(cmd_submit_options, json), .name = "json", .help = "print a JSON line for each event instead of text"},
     {TRI_OPT(cmd_submit_options, file), .name = "file", .metavar = "FILE", .group = "Many prompts",
-     .help =
-         "a JSON object per line: {\"prompt\": ..., any request field}, or one of OpenAI's batches; - is the standard "
-         "input"},
+     .help = "file with a JSON object a line, {\"prompt\": ..., any request field}, or in the form of OpenAI's "
+             "batches; - is the standard input"},
     {TRI_OPT(cmd_submit_options, output), .name = "output", .metavar = "FILE", .group = "Many prompts",
-     .help = "where the results go, one JSON line each, in the order of the input, over what the file holds unless "
-             "--resume is given; default the standard output"},
+     .help = "file for the answers, one JSON line each, in the order of the input; overwritten unless --resume is "
+             "given. Default: the standard output"},
     {TRI_OPT(cmd_submit_options, resume), .name = "resume", .group = "Many prompts",
-     .help = "go on with an output: what it has answers to is not asked again"},
+     .help = "continue an earlier --output; lines that have an answer there are not sent again"},
     {TRI_OPT(cmd_submit_options, concurrency), .name = "concurrency", .min = 1, .max = 65536, .fallback = "64",
      .group = "Many prompts", .help = "requests at a time"},
     {TRI_OPT(cmd_submit_options, progress), .name = "progress", .fallback = "true", .group = "Many prompts",
-     .help = "draw a progress bar when the standard error is a terminal, and sum up at the end"},
+     .help = "show a progress bar on a terminal, and a summary at the end"},
     CLI_CONNECTION_OPTIONS(cmd_submit_options, connection),
     CLI_RECONNECT_OPTION(cmd_submit_options, connection),
 };
@@ -226,8 +225,9 @@ int cmd_submit(int argc, char **argv) {
       .program = "trireme submit",
       .usage = "[OPTION]... PROMPT | --token-ids IDS | --file FILE",
       .epilog = epilog,
-      .summary = "Generates text for a prompt and prints it as it comes. The prompt - is the standard input, "
-                 "without a newline at its end.",
+      .summary =
+          "Generates text for a prompt and prints it as it is generated. The prompt - is the standard input, without "
+          "a newline at its end.",
       .options = table,
       .count = n + NUM_OWN,
       .config_file = true,

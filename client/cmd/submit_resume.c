@@ -91,7 +91,7 @@ static tri_status take(submit_done *d, output *o, size_t len, tri_buf *key, bool
   if (!key->len) return TRI_OK;
   st = key->failed ? TRI_NO_MEMORY : add(d, key->data);
   if (st == TRI_OK && fwrite(o->line, 1, len, o->to) != len)
-    st = tri_fail(err, TRI_IO, "output", "cannot write beside %s: %s", o->path, strerror(errno));
+    st = tri_fail(err, TRI_IO, "output", "cannot write next to %s: %s", o->path, strerror(errno));
   return st;
 }
 

@@ -73,7 +73,7 @@ static void answer_health(gw_exchange *x, const trireme_event *e) {
   if (!strcmp(e->status.state, "draining"))
     return gw_respond_error(x->conn, &(oai_error){503, "draining", "", "the cluster is shutting down"});
   if (strcmp(e->status.state, "serving") != 0)
-    return gw_respond_error(x->conn, &(oai_error){503, "no_group", "", "no group serves: the model is being loaded"});
+    return gw_respond_error(x->conn, &(oai_error){503, "no_group", "", "no replica serves: the model is being loaded"});
   tri_json_open(&b, NULL, '{');
   tri_json_put_word(&b, "status", "ok");
   tri_text_add(&b, "}", 1);

@@ -138,7 +138,7 @@ static http_outcome request_line(http_parser *p) {
 static http_outcome field_line(http_parser *p, bool trailer) {
   const char *line = p->head.data + p->line, *end = p->head.data + p->head.len;
   const char *colon = memchr(line, ':', (size_t)(end - line));
-  if (*line == ' ' || *line == '\t') return refuse(p, 400, "a header goes on in a second line");
+  if (*line == ' ' || *line == '\t') return refuse(p, 400, "a header continues on a second line");
   if (!colon || !tri_text_is_token(line, (size_t)(colon - line))) return refuse(p, 400, "a header is not NAME: VALUE");
   unsigned *count = trailer ? &p->num_trailers : &p->num_fields;
   if (*count == HTTP_MAX_HEADERS) return refuse(p, trailer ? 400 : 431, "more than 64 headers or trailers");

@@ -39,11 +39,12 @@ enum {
 #define S gw_options
 static const tri_option own_options[] = {
     {TRI_OPT(S, model), .name = "model", .metavar = "DIR", .group = "Chat",
-     .help = "the served model's folder: its tokenizer.json and chat template are for chat, tokenize and detokenize"},
+     .help = "folder of the served model; its tokenizer.json and chat template are needed for chat, tokenize and "
+             "detokenize"},
     {TRI_OPT(S, endpoint), .name = "endpoint", .env = TRI_ENDPOINT_ENV, .metavar = "ADDRESS", .group = "Connection",
-     .help = "ipc://PATH or tcp://HOST:PORT of the coordinator; by default the socket of this user"},
+     .help = "address of the coordinator, ipc://PATH or tcp://HOST:PORT; default: this user's socket"},
     {TRI_OPT(S, key_file), .name = "key-file", .env = "TRIREME_KEY_FILE", .metavar = "FILE", .group = "Connection",
-     .help = "own CURVE key pair (see trireme keygen)"},
+     .help = "the gateway's CURVE key pair (see trireme keygen)"},
     {TRI_OPT(S, server_key), .name = "server-key", .env = "TRIREME_SERVER_KEY", .metavar = "KEY", .group = "Connection",
      .help = "the coordinator's public key"},
     {TRI_OPT(S, connect_timeout_ms), .name = "connect-timeout-ms", .min = 1, .max = 3600000,
@@ -51,9 +52,9 @@ static const tri_option own_options[] = {
      .help = "how long to wait for the coordinator"},
     {TRI_OPT(S, reconnect_timeout_ms), .name = "reconnect-timeout-ms", .env = "TRIREME_RECONNECT_TIMEOUT_MS", .min = 0,
      .max = 604800000, .fallback = TRI_NUMBER_TEXT(TRIREME_RECONNECT_TIMEOUT_MS), .group = "Connection",
-     .help = "how long a coordinator that is lost may be away; 0: requests end with it"},
+     .help = "how long a lost coordinator may be away; 0: requests end with it"},
     {TRI_OPT(S, pulse_fd), .name = "pulse-fd", .min = -1, .max = 1 << 20, .fallback = "-1", .metavar = "FD",
-     .group = "Connection", .help = "a pipe of trireme up, by which it sees that this program does not stand still"},
+     .group = "Connection", .help = "pipe of trireme up, by which it sees that the gateway is alive"},
 };
 #undef S
 enum { NUM_OWN = sizeof own_options / sizeof *own_options, MOST_OPTIONS = 64 };
@@ -61,7 +62,7 @@ enum { NUM_OWN = sizeof own_options / sizeof *own_options, MOST_OPTIONS = 64 };
 static tri_options_spec spec = {
     .program = "trireme gateway",
     .usage = "--http [ADDR:]PORT [OPTION]...",
-    .summary = "Serves OpenAI's HTTP API in front of a coordinator. SIGTERM or Ctrl-C drains.",
+    .summary = "Serves OpenAI's HTTP API for a coordinator. SIGTERM or Ctrl-C drains.",
     .epilog = "Examples:\n"
               "  trireme gateway --http 8000\n"
               "  trireme gateway --http 0.0.0.0:8000 --api-key-file keys --endpoint tcp://head:5555\n",
@@ -115,7 +116,7 @@ static void lose_coordinator(gateway *g, const trireme_error *why) {
 }
 
 static void say_again(const gateway *g) {
-  tri_log(TRI_LOG_INFO, "gateway", "the coordinator is there again");
+  tri_log(TRI_LOG_INFO, "gateway", "the coordinator is back");
   if (g->model.tokenizer && !g->model_fits)
     tri_log(TRI_LOG_ERROR, "gateway", "it has another tokenizer.json than %s: chat is not served", g->o.model);
 }
@@ -220,7 +221,7 @@ static void on_tick(void *ctx) {
     http_server_drain(g->server);
   }
   if (now < g->end_ns) return;
-  tri_log(TRI_LOG_WARN, "gateway", "answers that have not ended in time end with an error");
+  tri_log(TRI_LOG_WARN, "gateway", "running requests exceed the time limit: ending them with an error");
   cut(g);
 }
 
@@ -245,12 +246,12 @@ static void on_reload(void *ctx, int number) {
   (void)number;
   if (!g->o.http.api_key_file) return;
   if (gw_keys_load(g->o.http.api_key_file, &keys, &err) != TRI_OK) {
-    tri_log(TRI_LOG_ERROR, "gateway", "the keys stay as they were: %s", err.message);
+    tri_log(TRI_LOG_ERROR, "gateway", "the API keys are unchanged: %s", err.message);
     return;
   }
   gw_keys_free(g->keys);
   g->keys = keys;
-  tri_log(TRI_LOG_INFO, "gateway", "the keys were read again");
+  tri_log(TRI_LOG_INFO, "gateway", "the API keys were read again");
 }
 
 /* ---- the start ---- */
@@ -266,7 +267,7 @@ static unsigned raise_limit(unsigned connections) {
   if (setrlimit(RLIMIT_NOFILE, &l) || !short_of) return connections;
   unsigned enough =
       l.rlim_max > 2 * OWN_DESCRIPTORS ? (unsigned)l.rlim_max - OWN_DESCRIPTORS : (unsigned)l.rlim_max / 2;
-  tri_log(TRI_LOG_WARN, "gateway", "%llu open files are allowed, too few for --http-max-connections %u: %u it is",
+  tri_log(TRI_LOG_WARN, "gateway", "%llu open files are too few for --http-max-connections %u: using %u",
           (unsigned long long)l.rlim_max, connections, enough);
   return enough;
 }

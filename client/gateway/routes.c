@@ -55,7 +55,7 @@ static void respond_no_path(const gateway *g, http_conn *c) {
   bool is_long = path.len > SHOWN;
   tri_buf paths = {0}, words = {0};
   gw_paths_text(g, &paths);
-  tri_text_printf(&words, "there is no such path: %.*s%s; there are %.*s", is_long ? SHOWN : (int)path.len, path.s,
+  tri_text_printf(&words, "there is no such path: %.*s%s; the paths are %.*s", is_long ? SHOWN : (int)path.len, path.s,
                   is_long ? "..." : "", (int)paths.len, paths.data ? paths.data : "");
   tri_text_add(&words, "", 1);
   gw_respond_error(c, &(oai_error){404, "not_found", "", words.failed ? "there is no such path" : words.data});

@@ -42,8 +42,8 @@ tri_status oai_chat_fields_check(const oai_chat_fields *f, tri_error *err) {
     return tri_fail(err, TRI_INVALID_ARGUMENT, "tools", "tools must be a list");
   if (!f->continue_final || !f->add_generation_prompt) return TRI_OK;
   return tri_fail(err, TRI_INVALID_ARGUMENT, "continue_final_message",
-                  "continue_final_message needs add_generation_prompt false: an answer either goes on with the last "
-                  "message or begins another one");
+                  "continue_final_message needs add_generation_prompt false: an answer either continues the last "
+                  "message or begins a new one");
 }
 
 oai_prompt_options oai_chat_prompt(const oai_chat_fields *f, uint64_t most_ids) {

@@ -36,11 +36,10 @@ typedef struct talk {
 
 static const tri_option own_options[] = {
     {TRI_OPT(talk_options, model), .name = "model", .metavar = "DIR",
-     .help = "the served model's folder, of which the tokenizer and the chat template are read"},
+     .help = "folder of the served model, for its tokenizer and chat template"},
     {TRI_OPT(talk_options, template_file), .name = "chat-template", .metavar = "FILE",
-     .help = "a template instead of the model's; it has the special tokens of the folder"},
-    {TRI_OPT(talk_options, system), .name = "system", .metavar = "TEXT",
-     .help = "what the model is told before everything else"},
+     .help = "file with a chat template to use instead of the model's, with the model's special tokens"},
+    {TRI_OPT(talk_options, system), .name = "system", .metavar = "TEXT", .help = "system message"},
     CLI_CONNECTION_OPTIONS(talk_options, connection),
     CLI_RECONNECT_OPTION(talk_options, connection),
 };
@@ -287,11 +286,11 @@ int main(int argc, char **argv) {
       .program = "trireme chat",
       .usage = "MODEL [OPTION]...",
       .arg_option = "model",
-      .summary = "Talks with a served model: each line is a turn, and the answer is printed as it comes.",
+      .summary = "Talks with a served model: each line is a turn, and the answer is printed as it is generated.",
       .epilog = "Examples:\n"
                 "  trireme chat --model DIR --system \"Answer in one sentence.\"\n"
                 "  echo \"What is a trireme?\" | trireme chat --model DIR --temperature 0\n\n"
-                "Ctrl-C stops an answer, /clear begins a new conversation, Ctrl-D ends.\n",
+                "Ctrl-C stops an answer, /clear starts a new conversation, Ctrl-D ends.\n",
       .version = "trireme chat " TRIREME_VERSION,
       .options = table,
       .count = NUM_OWN + add_request_options(table + NUM_OWN),

@@ -143,7 +143,7 @@ static const tri_comm_ops nccl_ops = {
 static tri_status open_library(struct impl *n, tri_error *err) {
   int version = 0;
   n->library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
-  if (!n->library) return tri_fail(err, TRI_UNSUPPORTED, "nccl", "several devices need NCCL: %s", dlerror());
+  if (!n->library) return tri_fail(err, TRI_UNSUPPORTED, "nccl", "several GPUs need NCCL: %s", dlerror());
 #define X(f)                                                                                                           \
   *(void **)&n->f = dlsym(n->library, #f);                                                                             \
   if (!n->f) return tri_fail(err, TRI_UNSUPPORTED, "nccl", "libnccl.so.2 has no %s: it is too old", #f);
@@ -161,10 +161,10 @@ static tri_status check_devices(const tri_backend *be, tri_comm *host, tri_error
   int twins[2];
   if (cudaGetDeviceProperties(&p, tri_cuda_of(be)->device) != cudaSuccess) memset(&p, host->rank, sizeof p);
   tri_status st = tri_comm_find_twins(host, &p.uuid, sizeof p.uuid, twins);
-  if (st != TRI_OK) return tri_fail(err, st, "nccl", "the ranks' devices cannot be compared: %s", tri_status_text(st));
+  if (st != TRI_OK) return tri_fail(err, st, "nccl", "the ranks' GPUs cannot be compared: %s", tri_status_text(st));
   if (twins[0] < 0) return TRI_OK;
   return tri_fail(err, TRI_UNSUPPORTED, "device",
-                  "ranks %d and %d of a group are on the same device: each needs one of its own", twins[1], twins[0]);
+                  "ranks %d and %d of a replica are on the same GPU: each needs its own", twins[1], twins[0]);
 }
 
 static tri_status connect(tri_comm *c, tri_comm *host, tri_error *err) {

@@ -6,5 +6,5 @@ tri_status tri_comm_nccl_create(tri_backend *be, tri_comm *host, tri_comm **out,
   (void)be;
   (void)host;
   (void)out;
-  return tri_fail(err, TRI_UNSUPPORTED, "nccl", "several devices need NCCL, which this build has not");
+  return tri_fail(err, TRI_UNSUPPORTED, "nccl", "several GPUs need NCCL, which this build lacks");
 }

@@ -76,7 +76,7 @@ static void choose(tri_p2p_impl *p) {
 /* "..., 128K 4.8 - 7.3, ..." */
 static void describe(tri_comm *c) {
   const tri_p2p_impl *p = tri_p2p_impl_of(c);
-  int n = snprintf(c->about, sizeof c->about, "all-reduce over %d devices, us (one shot, two, NCCL)", c->size);
+  int n = snprintf(c->about, sizeof c->about, "all-reduce over %d GPUs, us (one shot, two, NCCL)", c->size);
   for (int k = 0; k < TRI_P2P_SIZES; k++) {
     n += snprintf(c->about + n, sizeof c->about - (size_t)n, "%s %zuK", k ? "," : ":", tri_p2p_size(k) >> 10);
     for (int w = 0; w < TRI_P2P_ALGORITHMS; w++)
@@ -128,7 +128,7 @@ static tri_status try_mailboxes(tri_comm *c, tri_error *err) {
 static tri_status try_rows(tri_comm *c, tri_error *err) {
   tri_error here = {0};
   tri_p2p_check_rows(c, &here);
-  snprintf(c->about, sizeof c->about, "experts' rows between %d devices over peers' memory", c->size);
+  snprintf(c->about, sizeof c->about, "experts' rows between %d GPUs by peer access", c->size);
   return tri_p2p_agree(tri_p2p_impl_of(c)->host, &here, err);
 }
 
@@ -141,7 +141,7 @@ tri_status tri_comm_p2p_create(tri_backend *be, tri_comm *host, tri_comm *rest, 
   tri_comm *c = NULL;
   tri_status st;
   if (host->size < 2 || host->size > TRI_P2P_RANKS)
-    return tri_fail(err, TRI_UNSUPPORTED, "p2p", "groups of 2 to %d devices, not %d", TRI_P2P_RANKS, host->size);
+    return tri_fail(err, TRI_UNSUPPORTED, "p2p", "2 to %d GPUs, not %d", TRI_P2P_RANKS, host->size);
   TRI_TRY(tri_p2p_open(be, host, use, rows, &c, err));
   c->fallback = rest;
   c->ops = ops[use];

@@ -33,7 +33,7 @@ static tri_status alloc_keys(tri_boot *b, tri_error *err) {
 tri_status tri_boot_make_keys(tri_boot *b, uint32_t replicas, uint32_t ranks, tri_error *err) {
   tri_status st = TRI_OK;
   if (!replicas || replicas > TRI_BOOT_MAX_REPLICAS || !ranks || ranks > TRI_BOOT_MAX_RANKS)
-    return tri_fail(err, TRI_TOO_LARGE, "boot_file", "%u groups of %u ranks: there can be %d, of %d each", replicas,
+    return tri_fail(err, TRI_TOO_LARGE, "boot_file", "%u replicas of %u ranks: there can be %d, of %d each", replicas,
                     ranks, TRI_BOOT_MAX_REPLICAS, TRI_BOOT_MAX_RANKS);
   b->first_replica = 0;
   b->replicas = replicas;
@@ -69,15 +69,15 @@ tri_status tri_boot_public_key(const tri_boot *b, uint32_t replica, uint32_t ran
   tri_error why = {0};
   tri_status st = tri_zkey_public(secret_of(b, replica, rank), out, &why);
   if (st == TRI_OK) return st;
-  return tri_fail(err, st, "boot_file", "%s%sthe key of rank %u of group %u is of no use: %s", b->from,
+  return tri_fail(err, st, "boot_file", "%s%sthe key of rank %u of replica %u is invalid: %s", b->from,
                   b->from[0] ? ": " : "", rank, replica, why.message);
 }
 
 tri_status tri_boot_of_rank(const tri_boot *b, uint32_t replica, uint32_t rank, tri_boot_rank *out, tri_error *err) {
   if (replica < b->first_replica || replica - b->first_replica >= b->replicas || rank >= b->ranks)
     return tri_fail(err, TRI_USAGE, "boot_file",
-                    "%s%sthe coordinator has no key for rank %u of group %u, but for %u of each of %u groups from "
-                    "group %u on: its options ask for another layout than this worker's",
+                    "%s%sthe coordinator has no key for rank %u of replica %u, but for %u ranks of each of %u replicas "
+                    "from replica %u on: its options give another layout than this worker's",
                     b->from, b->from[0] ? ": " : "", rank, replica, b->ranks, b->replicas, b->first_replica);
   *out = (tri_boot_rank){.own = {.public_key = ""}};
   memcpy(out->endpoint, b->endpoint, sizeof out->endpoint);
@@ -141,8 +141,8 @@ static tri_status take_head(const char **at, tri_boot *out, tri_error *err) {
   *at += len;
   if (!take_word(at, out->server_key, TRI_Z_KEY - 1))
     return tri_fail(err, TRI_CORRUPT, "boot_file", "the coordinator's key has not %d characters", TRI_Z_KEY - 1);
-  TRI_CHECK(take_number(at, "the first group", 0, TRI_BOOT_MAX_REPLICAS - 1, &out->first_replica, err));
-  TRI_CHECK(take_number(at, "the number of groups", 1, TRI_BOOT_MAX_REPLICAS, &out->replicas, err));
+  TRI_CHECK(take_number(at, "the first replica", 0, TRI_BOOT_MAX_REPLICAS - 1, &out->first_replica, err));
+  TRI_CHECK(take_number(at, "the number of replicas", 1, TRI_BOOT_MAX_REPLICAS, &out->replicas, err));
   return take_number(at, "the number of ranks", 1, TRI_BOOT_MAX_RANKS, &out->ranks, err);
 }
 
@@ -152,7 +152,7 @@ static tri_status take_keys(const char **at, tri_boot *out, tri_error *err) {
   for (size_t i = 0; i < num_keys(out); i++)
     if (!take_word(at, out->secrets[i], TRI_Z_KEY - 1))
       return tri_fail(err, TRI_CORRUPT, "boot_file",
-                      "it is cut off or damaged: the key of rank %u of group %u has not %d characters",
+                      "it is cut off or damaged: the key of rank %u of replica %u does not have %d characters",
                       (uint32_t)(i % out->ranks), out->first_replica + (uint32_t)(i / out->ranks), TRI_Z_KEY - 1);
   return TRI_OK;
 }

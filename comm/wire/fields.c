@@ -69,7 +69,7 @@ tri_status tri_read_ids(tri_unpacker *d, const char *name, tri_unpack *u, const 
   size_t n = binary ? v->len / sizeof **ids : v->count; /* <= the bytes of the message */
   const size_t most = TRI_WIRE_MAX_MESSAGE / sizeof **ids;
   if (n > most) /* before any of them is looked at: a replica would not get them */
-    return tri_fail(d->err, TRI_NO_CAPACITY, name, "%s has %zu ids; a message to a group has room for %zu", name, n,
+    return tri_fail(d->err, TRI_NO_CAPACITY, name, "%s has %zu ids; a message to a replica has room for %zu", name, n,
                     most);
   uint32_t *out = arena_array(d, n, sizeof *out);
   if (!out) return TRI_NO_MEMORY;

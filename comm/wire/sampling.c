@@ -10,9 +10,9 @@ enum { MOST_BIAS = 100 };
 
 static const tri_wire_field limits[] = {
     TRI_SAMPLING_NUMBERS(LIMIT, ) /* and what is no plain number: */
-    {"seed", 0, 18446744073709551615.0, "random seed; absent: the coordinator draws one"},
-    {"logprobs", 0, TRI_WIRE_MAX_LOGPROBS, "alternatives to report per token (top_logprobs means the same)"},
-    {"logit_bias", -MOST_BIAS, MOST_BIAS, "a map of token id to what is added to its logit"},
+    {"seed", 0, 18446744073709551615.0, "random seed; default: the coordinator draws one"},
+    {"logprobs", 0, TRI_WIRE_MAX_LOGPROBS, "alternatives to report for each token (also top_logprobs)"},
+    {"logit_bias", -MOST_BIAS, MOST_BIAS, "map from token ids to numbers added to their logits"},
 };
 
 const tri_wire_field *tri_wire_fields(size_t *count) {

@@ -214,7 +214,7 @@ tri_status embed_deliver(tri_core *c, job *j) {
   else if (!j->embed->values && j->choices[0].reason == TRI_FINISH_ABORT)
     tri_fail(&err, TRI_ABORTED, "", "the request was cancelled");
   else if (!j->embed->values)
-    tri_fail(&err, TRI_INTERNAL, "", "the group that got the request could not run it");
+    tri_fail(&err, TRI_INTERNAL, "", "the replica that got the request could not run it");
   tri_status st = err.status == TRI_OK ? send_values(c, j) : reply_error(c, &j->peer, j->client_id, &err);
   j->done_sent = st == TRI_OK;
   return st;

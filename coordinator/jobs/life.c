@@ -304,8 +304,8 @@ static void log_replay(const job *j) {
   char id[TRI_REQUEST_ID_TEXT];
   if (tri_log_threshold() < TRI_LOG_DEBUG) return;
   tri_request_id_format(&j->request_id, id);
-  tri_log(TRI_LOG_DEBUG, "jobs", "%s runs again, in group %u (epoch %llu)%s, after %llu tokens; died under it: %u", id,
-          j->replica, (unsigned long long)j->epoch, job_runs_alone(j) ? " alone" : "",
+  tri_log(TRI_LOG_DEBUG, "jobs", "%s runs again, on replica %u (epoch %llu)%s, after %llu tokens; replicas lost: %u",
+          id, j->replica, (unsigned long long)j->epoch, job_runs_alone(j) ? " alone" : "",
           (unsigned long long)sampled_of(j), j->deaths);
 }
 
@@ -349,8 +349,8 @@ static tri_status check_weights(const job *j, const replica_facts *g, tri_error 
   bool others = j->weights_hash && g->weights_hash && j->weights_hash != g->weights_hash;
   if (!others || !has_tokens(j)) return TRI_OK;
   return tri_fail(err, TRI_PEER_LOST, "",
-                  "the group that ran this job was lost, and the model has other weights since: nothing goes on behind "
-                  "the tokens that were drawn");
+                  "the replica that ran this job was lost, and the model has other weights since: the answer cannot "
+                  "continue after its first tokens");
 }
 
 /* TRI_TOO_LARGE: no replica can be given the job. Anything else but TRI_OK: this one cannot now. */
@@ -392,8 +392,8 @@ static void expire(tri_core *c, int64_t now, job *j) {
 
 static void refuse_large(tri_core *c, int64_t now, job *j) {
   tri_error err = {0};
-  tri_fail(&err, TRI_NO_CAPACITY, admission_prompt_field(j), "the job is larger than a message to its group, %d bytes",
-           TRI_WIRE_MAX_MESSAGE);
+  tri_fail(&err, TRI_NO_CAPACITY, admission_prompt_field(j),
+           "the job is larger than a message to its replica, %d bytes", TRI_WIRE_MAX_MESSAGE);
   job_fail(c, now, j, &err);
 }
 
@@ -570,7 +570,7 @@ static void end_without_numbers(tri_core *c, int64_t now, job *j, const char *wh
   tri_fail(&err, TRI_INTERNAL, "",
            "the %s are not finite: weights are damaged, or numbers overflow in the type they have", what);
   c->totals.not_finite++;
-  tri_log(TRI_LOG_ERROR, "coordinator", "group %u: %s", j->replica, err.message);
+  tri_log(TRI_LOG_ERROR, "coordinator", "replica %u: %s", j->replica, err.message);
   job_fail(c, now, j, &err);
 }
 
@@ -743,8 +743,8 @@ static void end_waiting(tri_core *c, int64_t now, const char *reason) {
   bool was_ending = c->ending;
   c->ending = true;
   tri_status st = status_of_end(c);
-  tri_fail(&ran, st, "", "the group that ran this job was lost: %s", reason);
-  tri_fail(&queued, st, "", "the cluster is shutting down, and its last group was lost: %s", reason);
+  tri_fail(&ran, st, "", "the replica that ran this job was lost: %s", reason);
+  tri_fail(&queued, st, "", "the cluster is shutting down, and its last replica was lost: %s", reason);
   for (job *j = TAILQ_FIRST(&c->jobs->active), *next; j; j = next) {
     next = TAILQ_NEXT(j, links);
     if (j->state == JOB_QUEUED) job_fail(c, now, j, j->runs ? &ran : &queued);
@@ -759,7 +759,7 @@ void jobs_end_late(tri_core *c, int64_t now) {
 /* Ends jobs whose third death is known, and their end is not. */
 void jobs_end_poisoned(tri_core *c, int64_t now) {
   tri_error err = {0};
-  tri_fail(&err, TRI_PEER_LOST, "", "three groups have died while they ran this job, which is not tried again");
+  tri_fail(&err, TRI_PEER_LOST, "", "three replicas have died while they ran this job, which is not tried again");
   for (job *j = TAILQ_FIRST(&c->jobs->active), *next; j; j = next) {
     next = TAILQ_NEXT(j, links);
     if (is_given_up(j)) job_fail(c, now, j, &err);
@@ -770,7 +770,7 @@ void jobs_lose_replica(tri_core *c, int64_t now, uint32_t index, const char *rea
   tri_error err = {0};
   unsigned waiting = 0;
   tri_fail(&err, TRI_PEER_LOST, "",
-           "three groups have died while they ran this job, which is not tried again; the last one: %s", reason);
+           "three replicas have died while they ran this job, which is not tried again; the last one: %s", reason);
   find_at_risk(c, index);
   for (job *j = TAILQ_FIRST(&c->jobs->active), *next; j; j = next) {
     next = TAILQ_NEXT(j, links);
@@ -787,7 +787,7 @@ void jobs_lose_replica(tri_core *c, int64_t now, uint32_t index, const char *rea
   if (!replicas_may_serve(c))
     end_waiting(c, now, reason);
   else if (waiting)
-    tri_log(TRI_LOG_INFO, "jobs", "%u jobs of group %u wait to be run again", waiting, index);
+    tri_log(TRI_LOG_INFO, "jobs", "%u jobs of replica %u wait to run again", waiting, index);
 }
 
 /* ---- the cluster ends ---- */
@@ -805,7 +805,7 @@ void jobs_abandon(tri_core *c, int64_t now, const char *reason) {
   tri_error err = {0}, lost = {0};
   tri_status st = status_of_end(c);
   tri_fail(&err, st, "", "%s", reason);
-  tri_fail(&lost, st, "", "%s; a group that ran this job was lost before: %s", reason, replicas_last_loss(c));
+  tri_fail(&lost, st, "", "%s; a replica that ran this job was lost before: %s", reason, replicas_last_loss(c));
   c->draining = c->ending = true;
   /* A replica leaves once it has nothing to compute. */
   for (job *j; (j = TAILQ_FIRST(&c->jobs->active));)
@@ -818,7 +818,7 @@ void jobs_abandon(tri_core *c, int64_t now, const char *reason) {
 static void give_up_waiting(tri_core *c, int64_t now, job *j) {
   tri_error err = {0};
   tri_fail(&err, TRI_NO_CAPACITY, "",
-           "no group had room for the job in %g s, the limit max_queue_time; try again in a second",
+           "no replica had room for the job within %g s, the limit max_queue_time; try again in a second",
            (double)c->cfg.max_queue_ns / 1e9);
   c->totals.refused[REFUSED_QUEUE_TIME]++;
   job_fail(c, now, j, &err);

@@ -230,8 +230,9 @@ void recovery_restored(tri_core *c, int64_t now) {
   }
   c->jobs->has_journal = true;
   if (of_other)
-    tri_log(TRI_LOG_WARN, "jobs", "%u jobs of the journal are another model's, and have ended with an error", of_other);
+    tri_log(TRI_LOG_WARN, "jobs", "%u jobs of the journal were for another model: they ended with an error", of_other);
   if (going_on || ended)
-    tri_log(TRI_LOG_INFO, "jobs", "of the journal %u jobs go on, and %u have ended that clients may still ask for",
-            going_on, ended);
+    tri_log(TRI_LOG_INFO, "jobs",
+            "%u jobs of the journal continue; the answers of %u ended ones are kept for their clients", going_on,
+            ended);
 }

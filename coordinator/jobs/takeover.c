@@ -26,7 +26,8 @@ static void tell_former(tri_core *c, const job *j, const tri_peer *from, uint64_
   bool same = j->client_id == client_id && tri_peer_equal(&j->peer, from);
   if (same || !j->attached || j->done_sent) return;
   tri_fail(&err, TRI_TAKEN_OVER, "request_id",
-           "the stream of this request goes on elsewhere: it was attached to, or submitted again under its request_id");
+           "the stream of this request continues on another connection, which attached to it or submitted its "
+           "request_id again");
   answer_error(c, &j->peer, j->client_id, &err);
 }
 
@@ -74,7 +75,7 @@ void job_submit_again(tri_core *c, int64_t now, job *j, const tri_peer *from, co
     tri_fail(&err, TRI_INVALID_ARGUMENT, "request_id",
              "a job with this request_id is there already, and its %s another: a new request needs a request_id of its "
              "own",
-             content.prompt != j->content.prompt ? "prompt is" : "sampling, or another field beside the prompt, is");
+             content.prompt != j->content.prompt ? "prompt is" : "sampling, or another field than the prompt, is");
   admission_count(c, &err);
   answer_error(c, from, m->id, &err);
 }

@@ -68,7 +68,7 @@ static void tell_cut(const struct mapped *m, uint64_t at, bool begun, uint64_t n
   uint64_t end = m->len;
   while (end > at && !m->bytes[end - 1]) end--;
   if (!begun)
-    tri_log(TRI_LOG_WARN, "journal", "%s has no beginning: nothing was in it", m->name);
+    tri_log(TRI_LOG_WARN, "journal", "%s has no header: it was empty", m->name);
   else if (end > at)
     tri_log(TRI_LOG_WARN, "journal",
             "%s ends in the middle of a record: %" PRIu64 " bytes from record %" PRIu64 " on are cut", m->name,
@@ -98,8 +98,7 @@ static tri_status read_segment(struct reading *r, struct mapped *m, uint64_t fir
     j->next++;
     TRI_CHECK(r->take(r->ctx, &record, err));
   }
-  if (begun && was_durable(m, at, j->next))
-    return damaged(m, at, "the record that was there is not whole any more", err);
+  if (begun && was_durable(m, at, j->next)) return damaged(m, at, "the record is not complete any more", err);
   if (last) {
     tell_cut(m, at, begun, j->next);
     j->room = m->len > at ? m->len : at; /* it may have been made, and not allocated */

@@ -165,15 +165,15 @@ static tri_status renew(tri_recorder *k, tri_error *err) {
   tri_status st = tri_journal_renew(k->journal, &renewed, &why);
   if (st != TRI_OK) {
     if (!k->gone)
-      tri_log(TRI_LOG_ERROR, "journal", "it was removed, and cannot be made anew%s: %s",
-              tri_journal_is_lost(k->journal) ? ", and until it can, requests are lost with the coordinator" : "",
+      tri_log(TRI_LOG_ERROR, "journal", "it was removed, and cannot be created again%s: %s",
+              tri_journal_is_lost(k->journal) ? ", and until then requests are lost with the coordinator" : "",
               why.message);
     k->gone = true;
     return tri_fail(err, st, "journal", "%s", why.message);
   }
   if (renewed)
     tri_log(TRI_LOG_WARN, "journal",
-            "it was removed, replaced or truncated: it is made anew, with the requests that have not ended");
+            "it was removed, replaced or truncated: it is created again, with the unfinished requests");
   k->renewed |= renewed;
   k->gone = false;
   return TRI_OK;

@@ -251,16 +251,16 @@ void tri_connection_guard_second(void) {
   for (int fd = 0; fd <= highest && find(fd); fd++) forgive(find(fd));
   tri_guard_figures now = tri_connection_guard_figures();
   if (now.refused > guard.told.refused)
-    tri_log(TRI_LOG_WARN, "coordinator", "connections refused: %llu, since few files are left (ulimit -n)",
+    tri_log(TRI_LOG_WARN, "coordinator", "connections refused: %llu, because few files are left (ulimit -n)",
             (unsigned long long)(now.refused - guard.told.refused));
   if (now.too_fast > guard.told.too_fast)
-    tri_log(TRI_LOG_WARN, "coordinator", "connections refused: %llu, since more than %d a second came",
+    tri_log(TRI_LOG_WARN, "coordinator", "connections refused: %llu, more than %d a second",
             (unsigned long long)(now.too_fast - guard.told.too_fast), TRI_GUARD_CONNECTIONS_PER_S);
   if (now.cut > guard.told.cut)
-    tri_log(TRI_LOG_WARN, "coordinator", "connections closed: %llu, each of which sent a message without end",
+    tri_log(TRI_LOG_WARN, "coordinator", "connections closed: %llu that sent an endless message",
             (unsigned long long)(now.cut - guard.told.cut));
   if (now.unread > guard.told.unread)
-    tri_log(TRI_LOG_WARN, "coordinator", "connections closed: %llu, whose clients left too many replies unread",
+    tri_log(TRI_LOG_WARN, "coordinator", "connections closed: %llu whose clients left too many replies unread",
             (unsigned long long)(now.unread - guard.told.unread));
   guard.told = now;
 }

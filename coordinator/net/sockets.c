@@ -54,7 +54,7 @@ static tri_status find_worker_keys(const tri_serve_options *o, const tri_rank_ke
   if (!keys->texts && o->worker_key_file && o->boot_file && !access(o->boot_file, F_OK)) {
     TRI_CHECK(tri_boot_load(o->boot_file, 0, boot, err));
     if (boot->first_replica || boot->replicas != keys->replicas || boot->ranks != keys->ranks)
-      return tri_fail(err, TRI_CORRUPT, "boot_file", "%s has keys for %u groups of %u ranks, and not for %u of %u",
+      return tri_fail(err, TRI_CORRUPT, "boot_file", "%s has keys for %u replicas of %u ranks, not for %u of %u",
                       o->boot_file, boot->replicas, boot->ranks, keys->replicas, keys->ranks);
     return tri_zkeypair_load(o->worker_key_file, pair, err);
   }

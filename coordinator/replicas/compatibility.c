@@ -45,15 +45,14 @@ static bool fits(const replica *g, const replica *other, uint32_t index, char *w
   if (token < 0) token = contradiction(&other->canary, &g->canary);
   /* KV blocks are a replica's own affair: those of devices are larger. */
   if (g->model_hash != other->model_hash || g->facts.max_model_len != other->facts.max_model_len)
-    snprintf(why, cap, "it serves another model, or other limits, than the groups that are ready");
+    snprintf(why, cap, "it serves another model, or has other limits, than the replicas that are ready");
   else if (!weights_are_same(g, other))
     weights_say_other(g, other, index, why, cap);
   else if (token >= 0)
-    snprintf(
-        why, cap,
-        "its canary disagrees with that of group %u, which serves: token %lld has another logprob by more than %g. "
-        "One of them computes wrongly, or with other weights",
-        index, (long long)token, CANARY_TOLERANCE);
+    snprintf(why, cap,
+             "its canary disagrees with that of replica %u, which serves: the logprob of token %lld differs by more "
+             "than %g. One of them computes wrongly, or has other weights",
+             index, (long long)token, CANARY_TOLERANCE);
   else
     return true;
   return false;
@@ -61,8 +60,8 @@ static bool fits(const replica *g, const replica *other, uint32_t index, char *w
 
 void weights_say_other(const replica *g, const replica *other, uint32_t index, char *why, size_t cap) {
   snprintf(why, cap,
-           "its weights (hash %016llx) are not those of group %u (%016llx), which serves: the model's files have "
-           "changed, or a host has other copies. They are served once no group with the others is left",
+           "its weights (hash %016llx) are not those of replica %u (%016llx), which serves: the model's files have "
+           "changed, or a host has other copies. They are served once no replica with the old ones is left",
            (unsigned long long)g->facts.weights_hash, index, (unsigned long long)other->facts.weights_hash);
 }
 

@@ -197,7 +197,7 @@ static void answer(tri_core *c, const rank_ask *a) {
   }
   if (!make_sums(c, &s)) {
     free_sums(&s);
-    refuse(c, a, TRI_NOT_FOUND, "no group is ready");
+    refuse(c, a, TRI_NOT_FOUND, "no replica is ready");
     return;
   }
   FILE *f = open_memstream(&text, &n);
@@ -256,12 +256,12 @@ struct hot_metric {
 /* Nothing is said of ranks whose experts are all the device's, or the host's. */
 static void hot_metrics(const tri_core *c, FILE *f) {
   static const struct hot_metric metrics[] = {
-      {"hot_expert_slots", "gauge", "Experts of a layer that lie on a rank's device beside its host.",
+      {"hot_expert_slots", "gauge", "Experts of a layer on a rank's GPU in addition to its host.",
        offsetof(tri_replica_hot, slots)},
       {"hot_layers_expert_rows_total", "counter", "Rows of such layers' experts.", offsetof(tri_replica_hot, rows)},
-      {"device_expert_rows_total", "counter", "Of these, those that the device has computed.",
+      {"device_expert_rows_total", "counter", "Of these, rows that the GPU has computed.",
        offsetof(tri_replica_hot, device_rows)},
-      {"hot_expert_exchanges_total", "counter", "Experts that have come to a rank's device.",
+      {"hot_expert_exchanges_total", "counter", "Experts copied to a rank's GPU.",
        offsetof(tri_replica_hot, exchanges)}};
   for (size_t i = 0; i < sizeof metrics / sizeof *metrics; i++) {
     const struct hot_metric *m = &metrics[i];

@@ -27,7 +27,7 @@ static void lose_jobs(tri_core *c, int64_t now, uint32_t index, const char *reas
 static void lose(tri_core *c, int64_t now, const tri_core_loss *loss) {
   replica *g = replica_at(c, loss->replica);
   if (!is_here(g)) return;
-  tri_log(TRI_LOG_ERROR, "members", "group %u (epoch %llu) is lost: %s", loss->replica,
+  tri_log(TRI_LOG_ERROR, "members", "replica %u (epoch %llu) is lost: %s", loss->replica,
           (unsigned long long)g->facts.epoch, loss->reason);
   g->state = REPLICA_LOST;
   snprintf(g->reason, sizeof g->reason, "%s", loss->reason);
@@ -138,13 +138,13 @@ static bool weights_fit(const tri_core *c, const tri_replica_register *r, char *
 /* Returns why a start may not register; NULL: it may. Without a supervisor's word, one that is here must be lost
  * before another can follow, and its epoch lies in reach, so that no key of a rank uses all epochs up. */
 static const char *refusal_of_start(const tri_core *c, const replica *g, uint64_t epoch) {
-  static const char not_begun[] = "the group was not started under this epoch";
+  static const char not_begun[] = "the replica was not started with this epoch";
   if (epoch < g->facts.epoch || epoch < g->expected || (g->state == REPLICA_LOST && epoch == g->facts.epoch))
-    return "this start of the group is over: a newer one has begun, or it was given up";
+    return "this start of the replica is over: there is a newer one, or it was given up";
   if (is_here(g) && epoch == g->facts.epoch) return NULL;
   if (c->cfg.starts_are_told) return g->expected && epoch == g->expected ? NULL : not_begun;
   if (is_here(g)) return not_begun;
-  return epoch - g->facts.epoch <= EPOCHS_AHEAD ? NULL : "its epoch is more than 2^32 ahead of the group's last start";
+  return epoch - g->facts.epoch <= EPOCHS_AHEAD ? NULL : "its epoch is more than 2^32 after the replica's last start";
 }
 
 /* A user who starts replicas by hand has to know which epoch comes next. */
@@ -177,8 +177,7 @@ static void take_back(tri_core *c, int64_t now, uint32_t index, uint32_t rank) {
     waiting = c->replicas->hooks.take_jobs_back(c, now, index);
     g->state = REPLICA_STARTING;
   }
-  tri_log(TRI_LOG_WARN, "members",
-          "rank %u of group %u had lost its connection, and is here again: %u jobs wait to be run again", rank, index,
+  tri_log(TRI_LOG_WARN, "members", "rank %u of replica %u has reconnected: %u jobs wait to run again", rank, index,
           waiting);
 }
 
@@ -188,7 +187,7 @@ static bool may_come_back(tri_core *c, int64_t now, const tri_peer *from, const 
   const rank_info *k = &replica_at(c, r->replica)->ranks[r->rank];
   if (!k->known || tri_peer_equal(&k->peer, from)) return true;
   if (!is_same_process(k, r)) {
-    refuse(c, from, "this rank of the group has registered over another connection");
+    refuse(c, from, "this rank of the replica has registered over another connection");
     return false;
   }
   if (is_connected(c, k)) return false;
@@ -198,7 +197,7 @@ static bool may_come_back(tri_core *c, int64_t now, const tri_peer *from, const 
 
 void replica_register(tri_core *c, int64_t now, const tri_peer *from, const tri_replica_register *r) {
   if (r->replica >= c->cfg.num_replicas || r->world < 1 || r->world > MAX_RANKS || r->rank >= r->world) {
-    refuse(c, from, "there is no such group or rank in this cluster");
+    refuse(c, from, "there is no such replica or rank in this cluster");
     return;
   }
   char why[400];
@@ -216,7 +215,7 @@ void replica_register(tri_core *c, int64_t now, const tri_peer *from, const tri_
   bool has_facts = r->rank == 0 && r->max_model_len;
   if ((g->state == REPLICA_ABSENT || r->epoch > g->facts.epoch) && !begin_epoch(c, now, r->replica, r)) return;
   if (r->world != g->world) {
-    refuse(c, from, "the group's ranks disagree about how many they are");
+    refuse(c, from, "the replica's ranks disagree about their number");
     return;
   }
   bool fits = layout_fits(c, r, why, sizeof why);
@@ -280,7 +279,7 @@ bool replica_ready(tri_core *c, int64_t now, const tri_replica_msg *m) {
   g->ready_ns = now;
   g->layer_seconds = m->ready.layer_seconds;
   tri_log(TRI_LOG_INFO, "members",
-          "group %u is ready: tp %u pp %u dp %u ep %u, %llu KV blocks of %llu tokens, loaded in %.2f s", index, g->tp,
+          "replica %u is ready: tp %u pp %u dp %u ep %u, %llu KV blocks of %llu tokens, loaded in %.2f s", index, g->tp,
           g->pp, g->dp, g->ep, (unsigned long long)g->facts.kv_blocks, (unsigned long long)g->facts.block_size,
           m->ready.load_seconds);
   c->cfg.io.replica_ready(c->cfg.io.ctx, index, g->facts.epoch);

@@ -85,13 +85,12 @@ static void report_hang(tri_core *c, int64_t now, uint32_t index, uint32_t silen
   bool late[MAX_RANKS], same;
   uint32_t count = 0;
   find_late(g, silent, late, &same);
-  say(&out, "group %u (epoch %llu, -tp %u -pp %u -dp %u) hangs: %.150s\n", index, (unsigned long long)g->facts.epoch,
+  say(&out, "replica %u (epoch %llu, -tp %u -pp %u -dp %u) hangs: %.150s\n", index, (unsigned long long)g->facts.epoch,
       g->tp, g->pp, g->dp, why);
   say(&out, "late:");
   for (uint32_t r = 0; r < g->world; r++)
     if (late[r]) say(&out, "%s rank %u", count++ ? "," : "", r);
-  say(&out, "%s\n",
-      same ? "; these stand at the same place: in the same collective, or each in its device's work" : "");
+  say(&out, "%s\n", same ? "; these are at the same place: in the same collective, or each in work of its GPU" : "");
   say(&out, " RANK HOST                      PID       STEP  LAYER  COLLECTIVE  EXCHANGE    PROGRESS    REPORT\n");
   for (uint32_t r = 0; r < g->world; r++) say_rank(&out, g, r, now, late[r]);
   c->cfg.io.hang(c->cfg.io.ctx, index, g->facts.epoch, out.data ? (const char *)out.data : "", out.len);

@@ -35,7 +35,7 @@ static void add_swaps(const tri_replica_swaps *all, FILE *f) {
   add_value(f, "host_kv_blocks", "gauge", "KV blocks in the hosts' memory.", (double)all->host_kv_blocks);
   add_value(f, "host_kv_blocks_used", "gauge", "Those that preempted sequences have.",
             (double)all->host_kv_blocks_used);
-  add_directions(f, "swaps_total", "Sequences that have left for the hosts' memory, and come back.", all->out, all->in);
+  add_directions(f, "swaps_total", "Sequences swapped out to host memory and in again.", all->out, all->in);
   add_directions(f, "swapped_bytes_total", "Bytes of their KV blocks, of all ranks.", all->out_bytes, all->in_bytes);
 }
 
@@ -100,10 +100,11 @@ void prometheus_reply(tri_core *c, const tri_peer *to, uint64_t id) {
   jobs_report(c, &s);
   const replicas_sums g = replicas_sum(c);
   uint64_t in_replicas = g.waiting + g.running;
-  add_value(f, "num_requests_running", "gauge", "Sequences that run in the groups.", (double)g.running);
-  add_value(f, "num_requests_waiting", "gauge", "Sequences that wait in the groups, and jobs that wait for one.",
+  add_value(f, "num_requests_running", "gauge", "Sequences that run on the replicas.", (double)g.running);
+  add_value(f, "num_requests_waiting", "gauge",
+            "Sequences that wait on the replicas, and jobs that wait for a replica.",
             (double)(g.waiting + (s.waiting > in_replicas ? s.waiting - in_replicas : 0)));
-  add_value(f, "max_num_seqs", "gauge", "Sequences that may run at a time in the groups that are ready.",
+  add_value(f, "max_num_seqs", "gauge", "Sequences that can run at a time on the replicas that are ready.",
             (double)g.slots);
   add_value(f, "max_queue", "gauge", "Requests that may wait or run at a time; further ones are refused.",
             (double)c->cfg.max_queue);
@@ -128,7 +129,7 @@ void prometheus_reply(tri_core *c, const tri_peer *to, uint64_t id) {
             "Those of them that ended since the logits of a token, or an encoder's numbers, were not finite.",
             (double)c->totals.not_finite);
   add_invalid(c, f);
-  add_value(f, "request_replays_total", "counter", "Requests given to a group again, as theirs was lost.",
+  add_value(f, "request_replays_total", "counter", "Requests given to another replica because theirs was lost.",
             (double)c->totals.replayed);
   add_refusals(c, f);
   experts_metrics(c, f);

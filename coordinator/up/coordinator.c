@@ -52,7 +52,7 @@ bool tri_up_coordinator_again(tri_up *u, int status) {
   u->listening = false;
   u->away = true;
   u->deadline_ns = r->restart_ns + TRI_UP_START_MS * 1000000LL;
-  tri_log(TRI_LOG_WARN, u->called, "the coordinator %s, starting it again%s; the groups wait for it",
+  tri_log(TRI_LOG_WARN, u->called, "the coordinator %s, starting it again%s; the replicas wait for it",
           tri_up_end_text(status, text), r->restart_ns > now ? " after a pause" : "");
   return true;
 }

@@ -139,10 +139,10 @@ static void compare_boot(tri_up *u) {
   bool same = tri_boot_load(u->boot_path, tri_now_ns(), &now, &err) == TRI_OK && tri_boot_equal(&now, &u->boot);
   tri_boot_free(&now);
   if (!same)
-    tri_up_give_up(u, TRI_EXIT_FAILED,
-                   "%s was removed or changed while the coordinator was started again: the groups that run "
-                   "do not find this one",
-                   u->boot_path);
+    tri_up_give_up(
+        u, TRI_EXIT_FAILED,
+        "%s was removed or changed while the coordinator was started again: the running replicas cannot find this one",
+        u->boot_path);
 }
 
 static void take_event(tri_up *u, char *line) {
@@ -225,7 +225,7 @@ static void coordinator_ended(tri_up *u, int status) {
   }
   if (!u->stopping && !u->draining && tri_up_coordinator_again(u, status)) return;
   if (!u->stopping)
-    tri_log(TRI_LOG_ERROR, u->called, "the coordinator %s: ending the groups", tri_up_end_text(status, text));
+    tri_log(TRI_LOG_ERROR, u->called, "the coordinator %s: ending the replicas", tri_up_end_text(status, text));
   tri_up_stop_all(u, code ? code : TRI_EXIT_FAILED);
 }
 

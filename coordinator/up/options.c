@@ -18,28 +18,29 @@ static const char *const launchers[] = {"mpirun", "srun", NULL};
 
 static const tri_option own_options[] = {
     {TRI_OPT(tri_up_options, hosts), .name = "hosts", .metavar = "H:N,...", .group = "Groups",
-     .help = "hosts and ranks on each, as mpirun's --host, for all groups; default: this host, or a Slurm job's nodes"},
+     .help =
+         "hosts and ranks on each, as in mpirun --host, for all replicas; default: this host, or a Slurm job's nodes"},
     {TRI_OPT(tri_up_options, launcher), .name = "launcher", .choices = launchers, .fallback = "mpirun",
-     .group = "Groups", .help = "what starts the ranks of a group"},
+     .group = "Groups", .help = "program that starts the ranks of a replica"},
     {TRI_OPT(tri_up_options, launcher_args), .name = "launcher-args", .metavar = "\"ARG...\"", .group = "Groups",
      .help = "more arguments for the launcher"},
     {TRI_OPT(tri_up_options, max_restarts), .name = "max-restarts", .min = 0, .max = 1000, .fallback = "5",
      .metavar = "N", .group = "Groups",
-     .help = "starts of a group, of the gateway or of a coordinator, in a row that may fail"},
+     .help = "failed starts in a row after which a replica, the gateway or a coordinator is given up"},
     {TRI_OPT(tri_up_options, no_journal), .name = "no-journal", .group = "Service",
-     .help = "requests end with their coordinator; without it, and without --journal, there is a journal in "
+     .help = "keep no journal: requests end with their coordinator. By default, without --journal, it is in "
              "$XDG_STATE_HOME/trireme or ~/.local/state/trireme"},
     {TRI_OPT(tri_up_options, quarantine_time), .name = "quarantine-time", .min = 0, .max = 86400, .fallback = "600",
      .metavar = "SECONDS", .group = "Groups",
-     .help = "how long a host whose device failed, or on which three starts in a row failed, is not used where other "
-             "groups serve; 0: it is used on"},
+     .help = "how long a host is avoided while other replicas serve, after its GPU failed or three starts in a row "
+             "failed there; 0: never"},
 };
 /* The same address as other servers say it. */
 static const tri_option http_options[] = {
     {TRI_OPT(tri_up_options, http_host), .name = "host", .metavar = "ADDR", .group = "HTTP",
-     .help = "the address of --http alone; default: 127.0.0.1"},
+     .help = "address of the HTTP server, instead of --http; default: 127.0.0.1"},
     {TRI_OPT(tri_up_options, http_port), .name = "port", .min = 0, .max = 65535, .metavar = "N", .group = "HTTP",
-     .help = "the port of --http alone; default: 8000"},
+     .help = "port of the HTTP server, instead of --http; default: 8000"},
 };
 enum {
   NUM_OWN = sizeof own_options / sizeof *own_options,
@@ -49,14 +50,14 @@ enum {
 static const tri_options_spec up_spec = {
     .program = "trireme up",
     .usage = "MODEL [OPTION]...",
-    .summary = "Starts a coordinator and its groups of workers, with --http also a gateway, and restarts what dies. "
-               "SIGTERM or "
-               "Ctrl-C drains.",
+    .summary =
+        "Starts a coordinator and its replicas, with --http also an HTTP gateway, and restarts what dies. SIGTERM or "
+        "Ctrl-C drains.",
     .epilog = "Examples:\n"
               "  trireme up --model DIR                         one worker on this host\n"
               "  trireme up --model DIR --http 8000             the same, with OpenAI's HTTP API on port 8000\n"
-              "  trireme up --model DIR -tp 2 -pp 2 -dp 2       two groups of four\n"
-              "  trireme up --model DIR -tp 4 --hosts a:2,b:2   one group over two hosts\n",
+              "  trireme up --model DIR -tp 2 -pp 2 -dp 2       two replicas of four ranks\n"
+              "  trireme up --model DIR -tp 4 --hosts a:2,b:2   one replica on two hosts\n",
     .version = "trireme up " TRIREME_VERSION,
     .config_file = true,
     .arg_option = "model",
@@ -64,9 +65,9 @@ static const tri_options_spec up_spec = {
 static const tri_options_spec serve_spec = {
     .program = "trireme serve",
     .usage = "MODEL [OPTION]...",
-    .summary =
-        "Serves the model of a folder over OpenAI's HTTP API, on port 8000 of this host: trireme up --model MODEL "
-        "--http 8000. Common options of vLLM's and llama.cpp's servers are understood, or refused with ours.",
+    .summary = "Serves a model over OpenAI's HTTP API on port 8000 of this host, as trireme up --model MODEL --http "
+               "8000 does. "
+               "Common options of vLLM's and llama.cpp's servers are understood, or refused with the name of ours.",
     .epilog = "Examples:\n"
               "  trireme serve DIR\n"
               "  trireme serve DIR --port 8080 --tensor-parallel-size 2 --max-model-len 8192\n"

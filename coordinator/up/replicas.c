@@ -43,7 +43,7 @@ static void quarantine(tri_up *u, int host, int64_t now, const char *why) {
   if (!u->opts.quarantine_time) return;
   h->until_ns = now + u->opts.quarantine_time * NS_PER_S;
   snprintf(h->why, sizeof h->why, "%.60s: %.200s", host_name(u, host), why);
-  tri_log(TRI_LOG_ERROR, u->called, "%s. It is not used for %d s where other groups serve", h->why,
+  tri_log(TRI_LOG_ERROR, u->called, "%s. The host is not used for %d s while other replicas serve", h->why,
           u->opts.quarantine_time);
 }
 
@@ -65,7 +65,7 @@ static void count_failed_start(tri_up *u, int replica, int64_t now, const char *
     if (!is_blamed(u, replica, r)) continue;
     if (++u->held_hosts[host].failed_starts < FAILED_STARTS) continue;
     char text[250];
-    snprintf(text, sizeof text, "%d starts in a row failed there, the last as group %d %.150s",
+    snprintf(text, sizeof text, "%d starts in a row failed there, the last because replica %d %.150s",
              u->held_hosts[host].failed_starts, replica, why);
     quarantine(u, host, now, text);
   }
@@ -77,7 +77,7 @@ static void blame_hosts(tri_up *u, int replica, int64_t now, int status, const c
   int world = tri_serve_layout_world(&u->layout);
   char text[300];
   if (g->device_failed || tri_up_end_is_of_device(status)) {
-    snprintf(text, sizeof text, "a device of group %d has failed%s%.200s", replica, g->said[0] ? ": " : "", g->said);
+    snprintf(text, sizeof text, "a GPU of replica %d has failed%s%.200s", replica, g->said[0] ? ": " : "", g->said);
     for (int r = 0; r < world; r++)
       if (is_blamed(u, replica, r)) quarantine(u, host_of(u, replica, r), now, text);
   } else if (!g->ready && !tri_up_end_is_by_signal(status)) {
@@ -121,7 +121,7 @@ void tri_up_replicas_drain(tri_up *u) {
   for (int i = 0; i < u->layout.replicas; i++) {
     const tri_up_replica *g = &u->replicas[i];
     if (g->pid > 0 || !g->epoch) continue;
-    tri_up_tell(u, "died %d %llu group %d is not started again in a drain", i, (unsigned long long)g->epoch + 1, i);
+    tri_up_tell(u, "died %d %llu replica %d is not started again in a drain", i, (unsigned long long)g->epoch + 1, i);
   }
 }
 
@@ -132,7 +132,7 @@ static void hold(tri_up *u, int replica, tri_up_hold kind, int64_t now, const ch
   bool given_up = kind == TRI_UP_GIVEN_UP;
   g->hold = kind;
   snprintf(g->hold_why, sizeof g->hold_why, "%s", why);
-  tri_log(TRI_LOG_ERROR, u->called, "group %d %s: %s. It is tried again in %d s; the others serve on", replica,
+  tri_log(TRI_LOG_ERROR, u->called, "replica %d %s: %s. Next start in %d s; the others keep serving", replica,
           given_up ? "is given up for now" : "stays down", why, seconds);
   tell_hold(u, replica, now);
 }
@@ -140,7 +140,7 @@ static void hold(tri_up *u, int replica, tri_up_hold kind, int64_t now, const ch
 void tri_up_replica_lost(tri_up *u, int replica, int rank, const char *code, const char *why) {
   tri_up_replica *g = &u->replicas[replica];
   if (g->pid <= 0 && (!g->judge_ns || rank < 0)) return; /* this process knew it first */
-  if (g->pid > 0) tri_log(TRI_LOG_WARN, u->called, "ending group %d: %s", replica, why);
+  if (g->pid > 0) tri_log(TRI_LOG_WARN, u->called, "ending replica %d: %s", replica, why);
   g->failed_rank = rank < tri_serve_layout_world(&u->layout) ? rank : -1;
   g->device_failed = !strcmp(code, tri_status_code(TRI_DEVICE_LOST));
   snprintf(g->said, sizeof g->said, "%s", why);
@@ -156,7 +156,7 @@ static void decide(tri_up *u, int replica, int64_t now, int status, bool soon, b
   bool again = tri_up_restart(&g->restarts, now, u->opts.max_restarts, status, soon, never);
   int host = held_host_of(u, replica, now);
   const char *note = again || !never ? "" : ", and no rank of it has ever come up";
-  snprintf(why, sizeof why, "group %d %s%s%s%s", replica, what, note, g->said[0] ? ": " : "", g->said);
+  snprintf(why, sizeof why, "replica %d %s%s%s%s", replica, what, note, g->said[0] ? ": " : "", g->said);
   if (!others && !again) {
     tri_up_give_up(u, tri_up_end_code(status), "%s", why);
   } else if (others && host >= 0) {
@@ -191,7 +191,7 @@ void tri_up_replica_ended(tri_up *u, int replica, int status) {
   g->kill_ns = g->killed_ns = 0;
   tri_up_folder_remove(&g->segments);
   if (u->stopping) return;
-  tri_up_tell(u, "died %d %llu group %d %s", replica, (unsigned long long)g->epoch, replica,
+  tri_up_tell(u, "died %d %llu replica %d %s", replica, (unsigned long long)g->epoch, replica,
               tri_up_end_text(status, text));
   if (u->draining) return;
   g->end_status = status;
@@ -229,7 +229,7 @@ static void start_due(tri_up *u, int replica, int64_t now) {
 static void leave_behind(tri_up *u, int replica, int64_t now) {
   const tri_up_replica *g = &u->replicas[replica];
   char name[32];
-  snprintf(name, sizeof name, "group %d", replica);
+  snprintf(name, sizeof name, "replica %d", replica);
   if (tri_up_is_stuck(u, g->pid, g->killed_ns, now, name))
     tri_up_replica_ended(u, replica, SIGKILL); /* as waitpid tells of such an end */
 }

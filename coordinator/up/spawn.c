@@ -189,7 +189,7 @@ tri_status tri_up_spawn_replica(tri_up *u, int replica, tri_error *err) {
   bool alone = world == 1 && !u->places && strcmp(u->opts.launcher, "srun");
   struct shares shares = {0};
   if (!find_shares(u, replica, world, &shares))
-    return tri_fail(err, TRI_TOO_LARGE, "hosts", "the names of group %d's hosts are too long for a command", replica);
+    return tri_fail(err, TRI_TOO_LARGE, "hosts", "the names of replica %d's hosts are too long for a command", replica);
   snprintf(program, sizeof program, "%s/trireme-worker", u->bin_dir);
   if (!alone && !strcmp(u->opts.launcher, "srun")) {
     add_srun(&c, u, &shares, world);

@@ -53,7 +53,7 @@ void tri_up_start_check(tri_up *u, int replica, int64_t now) {
   if (waited < g->say_s && !over) return;
   g->say_s *= 2;
   tri_log(over ? TRI_LOG_ERROR : TRI_LOG_WARN, u->called,
-          "group %d: no progress for %.0f s in phase \"launch\": %d of %d ranks have connected, not rank %s; their "
+          "replica %d: no progress for %.0f s in phase \"launch\": %d of %d ranks have connected, not rank %s; their "
           "launcher is pid %d%s",
           replica, waited, g->num_here, world, missing(g, world, which, sizeof which), (int)g->pid,
           over ? ". Giving up this start" : "");

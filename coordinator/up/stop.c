@@ -22,8 +22,7 @@ void tri_up_kill(pid_t pid, int64_t *killed_ns) {
 
 bool tri_up_is_stuck(const tri_up *u, pid_t pid, int64_t killed_ns, int64_t now, const char *name) {
   if (pid <= 0 || !killed_ns || now - killed_ns < DYING_MS * 1000000LL) return false;
-  tri_log(TRI_LOG_ERROR, u->called, "%s: process %d does not end, although it was killed: it is left behind", name,
-          (int)pid);
+  tri_log(TRI_LOG_ERROR, u->called, "%s: process %d was killed but does not end: it is left behind", name, (int)pid);
   return true;
 }
 

@@ -3,7 +3,7 @@
 #include "coordinator/up/up.h"
 
 #define MODEL_OPTIONS                                                                                                  \
-  {"model", "Hugging Face checkpoint folder"}, {"served-model-name", "names that requests may use for it"},            \
+  {"model", "Hugging Face checkpoint folder"}, {"served-model-name", "names of the model in requests"},                \
       {"dtype", "type of the weights in memory"},                                                                      \
       {"quantization", "int8 or w8a8: quantize linear layers when loading"},                                           \
       {"max-model-len", "longest sequence, prompt and answer, in tokens"},                                             \
@@ -11,14 +11,15 @@
       {"tensor-parallel-size", "GPUs that split every layer"},                                                         \
       {"pipeline-parallel-size", "stages, each with a range of layers"},                                               \
       {"data-parallel-size", "replicas; with -ep, data-parallel ranks that share experts"},                            \
-      {"expert-parallel-size", "ranks that split the experts"},                                                        \
+      {"expert-parallel-size", "expert-parallel ranks, which divide the experts"},                                     \
       {"gpu-memory-utilization", "fraction of a GPU's memory to use"},                                                 \
-      {"offload-weights", "where weights may be that do not fit: none, cpu, nvme"},                                    \
+      {"offload-weights", "where weights go that do not fit: none, cpu or nvme"},                                      \
       {"cpu-moe", "keep the experts in host memory"}, {                                                                \
-    "backend", "cuda or cpu"                                                                                           \
+    "backend", "cuda or cpu; default: cuda if possible"                                                                \
   }
 #define SERVER_OPTIONS                                                                                                 \
-  {"api-key-file", "API keys, a line NAME KEY each"}, {"chat-template", "file with the chat template"},                \
+  {"api-key-file", "file with API keys, a line NAME KEY each"},                                                        \
+      {"chat-template", "file with a chat template to use instead of the model's"},                                    \
       {"tool-parser", "format of tool calls"}, {                                                                       \
     "reasoning-parser", "format of reasoning"                                                                          \
   }
@@ -33,9 +34,9 @@ const size_t tri_serve_num_usual = sizeof tri_serve_usual / sizeof *tri_serve_us
 
 const tri_usual_option tri_up_usual[] = {
     MODEL_OPTIONS,
-    {"hosts", "hosts and the ranks of each"},
+    {"hosts", "hosts and ranks on each, as a:8,b:8"},
     {"endpoint", "ZeroMQ address for clients"},
-    {"http", "also serve OpenAI's HTTP API there"},
+    {"http", "also serve OpenAI's HTTP API on [ADDR:]PORT"},
     SERVER_OPTIONS,
 };
 const size_t tri_up_num_usual = sizeof tri_up_usual / sizeof *tri_up_usual;

@@ -282,8 +282,7 @@ static tri_status open_device(tri_cuda_impl *impl, tri_error *err) {
   if (count == 1) impl->device = 0; /* the launcher has given each process its own */
   if (impl->device >= count)
     return tri_fail(err, TRI_UNSUPPORTED, "device",
-                    "backend cuda: %d devices are visible, none is left for process %d of this host", count,
-                    impl->device);
+                    "backend cuda: %d GPUs are visible, none is left for process %d of this host", count, impl->device);
   if ((e = cudaGetDeviceProperties(&p, impl->device)) != cudaSuccess) return refuse(e, "its properties", err);
   if (p.major < MIN_MAJOR)
     return tri_fail(err, TRI_UNSUPPORTED, "backend",

@@ -68,8 +68,8 @@ static tri_status read_device(void *ctx, const char *key, const tri_json *value)
   struct reading *r = ctx;
   snprintf(r->field, sizeof r->field, "%.80s", key);
   if (tri_json_kind_of(value) != TRI_JSON_OBJECT) return refuse(r, "must be an object");
-  if (strlen(key) >= MOST_NAME) return refuse(r, "is too long for a device's name");
-  if (r->all->count == MOST_DEVICES) return refuse(r, "is one device too many");
+  if (strlen(key) >= MOST_NAME) return refuse(r, "is too long for a GPU's name");
+  if (r->all->count == MOST_DEVICES) return refuse(r, "is one GPU too many");
   r->at = &r->all->list[r->all->count++];
   snprintf(r->at->name, sizeof r->at->name, "%s", key);
   TRI_CHECK(tri_json_each(value, read_figure, r));
@@ -186,7 +186,7 @@ static struct device *entry(struct devices *all, const char *name) {
 /* Puts the figures that `from` has into the file. */
 static tri_status add(const char *path, const struct device *from, tri_error *err) {
   struct devices *all = load(path);
-  if (!all) return tri_fail(err, TRI_NO_MEMORY, path, "no memory for the figures of %d devices", MOST_DEVICES);
+  if (!all) return tri_fail(err, TRI_NO_MEMORY, path, "no memory for the figures of %d GPUs", MOST_DEVICES);
   struct device *d = entry(all, from->name);
   if (from->read > 0) d->read = from->read;
   for (int t = 0; t < TRI_DTYPE_COUNT; t++)
@@ -202,7 +202,7 @@ static bool is_name(const char *name) { return name[0] && strlen(name) < MOST_NA
 tri_status tri_machine_file_add(const char *path, const char *device, tri_dtype type, const tri_machine_figures *f,
                                 tri_error *err) {
   if (!is_name(device) || !is_figure(f->read_bytes_per_s) || !is_figure(f->flops_per_s))
-    return tri_fail(err, TRI_INVALID_ARGUMENT, "device", "these are no figures of a device");
+    return tri_fail(err, TRI_INVALID_ARGUMENT, "device", "these are no figures of a GPU");
   struct device from = {.read = f->read_bytes_per_s};
   from.flops[type] = f->flops_per_s;
   snprintf(from.name, sizeof from.name, "%s", device);

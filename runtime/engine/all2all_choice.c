@@ -165,7 +165,7 @@ static tri_status add_boxes(tri_engine *e, const tri_all2all_config *c, bool *ca
   tri_error why = {0};
   tri_status st = TRI_UNSUPPORTED;
   if (!tri_all2all_rows_config(c, &rows))
-    tri_fail(&why, st, "exchange", "%d shards", c->dp); /* the same in all columns */
+    tri_fail(&why, st, "exchange", "%d data-parallel ranks", c->dp); /* the same in all columns */
   else if (e->device_column)
     st = e->backend->ops.comm_add_rows(e->backend, e->replica->column, &rows, &e->device_column, &why);
   float missing = st != TRI_OK;
@@ -175,7 +175,7 @@ static tri_status add_boxes(tri_engine *e, const tri_all2all_config *c, bool *ca
   *can = missing == 0;
   if (*can && tri_replica_is_leader(e->replica)) tri_log(TRI_LOG_INFO, "engine", "%s", e->device_column->about);
   if (!*can && tri_replica_is_leader(e->replica))
-    tri_log(TRI_LOG_INFO, "engine", "exchange of rows by NCCL alone: %s",
+    tri_log(TRI_LOG_INFO, "engine", "all-to-all by NCCL alone: %s",
             why.message[0] ? why.message : "another column cannot");
   return TRI_OK;
 }
@@ -190,7 +190,7 @@ static tri_status choose_on_device(tri_engine *e, const tri_all2all_config *c, i
     return st;
   }
   if (!can && *form == TRI_ALL2ALL_COORDINATED)
-    return tri_fail(err, TRI_UNSUPPORTED, "all2all_backend", "these devices cannot exchange rows by coordinated");
+    return tri_fail(err, TRI_UNSUPPORTED, "all2all_backend", "these GPUs do not support --all2all-backend coordinated");
   if (!can) *form = TRI_ALL2ALL_ALLGATHER;
   if (can && c->stage->cfg.deterministic) *form = TRI_ALL2ALL_COORDINATED;
   return TRI_OK;
@@ -234,14 +234,14 @@ tri_status tri_engine_make_all2all(tri_engine *e, int form, tri_error *err) {
   for (int i = 0; i < TRI_ALL2ALL_SIZES; i++) e->all2all_choice.by_size[i] = (tri_all2all_form)form;
   if (form < TRI_ALL2ALL_FORMS) {
     if (st == TRI_OK && tri_replica_is_leader(e->replica))
-      tri_log(TRI_LOG_INFO, "engine", "exchange of rows: %s", tri_all2all_form_name((tri_all2all_form)form));
+      tri_log(TRI_LOG_INFO, "engine", "all-to-all: %s", tri_all2all_form_name((tri_all2all_form)form));
     return st;
   }
   /* All of them measure, or none: those that cannot must not be waited for. */
   if (st == TRI_OK) st = make_trial(&t, &c);
   TRI_TRY(tri_comm_agree(e->replica->stage, st));
   TRI_TRY(tri_all2all_choose(forms_of(e), c.max_rows, time_form, &t, &e->all2all_choice, text));
-  if (tri_replica_is_leader(e->replica)) tri_log(TRI_LOG_INFO, "engine", "exchange of rows: %s", text);
+  if (tri_replica_is_leader(e->replica)) tri_log(TRI_LOG_INFO, "engine", "all-to-all: %s", text);
 cleanup:
   free_trial(&t);
   return st == TRI_OK || (err && err->status) ? st

@@ -97,7 +97,7 @@ static tri_status place_experts(tri_engine *e, const tri_engine_config *config, 
                                     .moves = config->experts_move};
   TRI_CHECK(tri_expert_placement_make(&e->model, &pc, &e->placement, err));
   if (e->backend->deterministic && tri_expert_most_copies(e->placement) > 1 && tri_replica_is_leader(e->replica))
-    tri_log(TRI_LOG_WARN, "engine", "--deterministic: of an expert's copies only the first is used");
+    tri_log(TRI_LOG_WARN, "engine", "--deterministic: only the first copy of an expert is used");
   return TRI_OK;
 }
 
@@ -111,7 +111,7 @@ static tri_status prepare(tri_engine *e, const tri_engine_config *config, tri_ch
   TRI_CHECK(tri_offload_check_experts(&config->offload, &e->model, p, e->backend->deterministic, err));
   p.host_experts = tri_offload_host_experts(&config->offload, !e->backend->host_memory);
   if (config->offload.host_experts && !p.host_experts && tri_replica_is_leader(e->replica))
-    tri_log(TRI_LOG_INFO, "engine", "--cpu-moe has no effect: on backend %s all weights are in the host's memory",
+    tri_log(TRI_LOG_INFO, "engine", "--cpu-moe has no effect: on backend %s all weights are in host memory",
             e->backend->name);
   TRI_CHECK(tri_shard_make(&e->model, p, &e->shard, err));
   if (config->load_format != TRI_LOAD_DUMMY) TRI_CHECK(tri_checkpoint_open(config->model_dir, ckpt, err));
@@ -226,10 +226,10 @@ static tri_status compare_devices(const tri_engine *e, bool *alike) {
 static void tell_hot(const tri_engine *e) {
   int hot = e->ledger.hot_experts;
   if (hot)
-    tri_log(TRI_LOG_INFO, "engine", "%d of the %d experts of each such layer lie on the device, too: %.1f MiB", hot,
+    tri_log(TRI_LOG_INFO, "engine", "the GPU also holds %d of the %d experts of each such layer: %.1f MiB", hot,
             e->shard.slots.count, (double)e->ledger.hot / 0x1p20);
   else if (e->ledger.host_experts && e->backend->deterministic)
-    tri_log(TRI_LOG_INFO, "engine", "--deterministic: the host computes all of them");
+    tri_log(TRI_LOG_INFO, "engine", "--deterministic: the CPU computes all of them");
 }
 
 /* Tactics of products are chosen before anything is planned. */

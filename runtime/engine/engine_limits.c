@@ -53,8 +53,8 @@ static tri_status make_ledger(tri_engine *e, const tri_ledger_config *lc, tri_er
 static tri_status set_own(tri_engine *e, const tri_engine_config *config, const tri_ledger_config *lc, tri_error *err) {
   TRI_CHECK(make_limits(e, config, config->max_num_batched_tokens, err));
   if (tri_limits_stretch(&e->model, &e->limits) && e->replica->world->rank == 0)
-    tri_log(TRI_LOG_WARN, "engine", "max_model_len %d exceeds the %lld positions that the model was made for",
-            e->limits.max_model_len, (long long)e->model.max_position_embeddings);
+    tri_log(TRI_LOG_WARN, "engine", "max_model_len %d exceeds the model's %lld positions", e->limits.max_model_len,
+            (long long)e->model.max_position_embeddings);
   int sharing = config->local_ranks ? config->local_ranks : 1;
   tri_status st = make_ledger(e, lc, err);
   if (st != TRI_OK && err) tri_ledger_explain(&e->model, &e->shard, e->ckpt, &e->limits, e->num_micro_batches, lc, err);
@@ -90,13 +90,11 @@ static tri_status compare_counts(tri_engine *e, int own, int *least, int *most, 
 
 /* Says why a step has no more tokens than usual, where its weights come whatever their number is. */
 static void tell_whole(const tri_engine *e) {
-  const char *why = "norms after the residual additions on a device";
+  const char *why = "norms after the residual additions on a GPU";
   if (e->replica->world->rank || !e->ledger.streams || e->ledger.chunk_tokens) return;
-  if (tri_shards_exchange(&e->model, e->shard.p)) why = "several data-parallel shards";
-  tri_log(
-      TRI_LOG_INFO, "engine",
-      "weights are streamed: a step goes through them as a whole, and has up to %d tokens, as chunks are not for %s",
-      e->limits.max_num_batched_tokens, why);
+  if (tri_shards_exchange(&e->model, e->shard.p)) why = "several data-parallel ranks";
+  tri_log(TRI_LOG_INFO, "engine", "weights are streamed: steps are not split, and have up to %d tokens, because of %s",
+          e->limits.max_num_batched_tokens, why);
 }
 
 /* Has a step so many tokens that products take as long as the slowest rank's pass of its weights, as far as all ranks
@@ -163,8 +161,8 @@ static void warn_streams(const tri_engine *e, const tri_ledger_config *lc) {
   if (longest)
     snprintf(shorter, sizeof shorter, "--max-model-len %d keeps all weights of this rank in memory, ", longest);
   tri_log(TRI_LOG_WARN, "engine",
-          "weights have no room beside the KV cache of one sequence of max_model_len %d, and are streamed: %.1f MiB of "
-          "this rank's come in every step; %s--offload-weights none refuses such a start",
+          "weights do not fit next to the KV cache of one sequence of max_model_len %d, and are streamed: this rank "
+          "reads %.1f MiB in every step; %s--offload-weights none refuses such a start",
           e->limits.max_model_len, (double)e->ledger.streamed / 0x1p20, shorter);
 }
 

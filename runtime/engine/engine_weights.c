@@ -30,30 +30,30 @@ static tri_status plan_tiers(tri_engine *e, const tri_engine_config *config, tri
 static void tell_readers(const tri_engine *e) {
   tri_offload_source s = tri_offload_source_of(e->offload);
   const char *verb = s.gathers ? "brings over its own link" : "reads";
-  const char *others = s.gathers ? "the others' devices" : "the others";
+  const char *others = s.gathers ? "the others' GPUs" : "the others";
   if (s.num_readers && !e->backend->host_memory && !s.gathers)
     tri_log(TRI_LOG_INFO, "engine",
-            "weights: the devices of the %d shards of this host do not reach each other's memory: each copies all that "
-            "it streams over its own link",
+            "weights: the GPUs of the %d data-parallel ranks of this host have no peer access: each copies all its "
+            "streamed weights over its own link",
             s.num_readers);
   if (s.common)
     tri_log(TRI_LOG_INFO, "engine",
-            "weights: %.1f MiB of these are the same on the %d shards of this host: each %s 1/%d of them, and takes "
-            "the rest from %s",
+            "weights: %.1f MiB of these are the same on the %d data-parallel ranks of this host: each %s 1/%d of them, "
+            "and copies the rest from %s",
             (double)s.common / 0x1p20, s.num_readers, verb, s.num_readers, others);
   else if (e->split && !s.num_readers)
-    tri_log(TRI_LOG_INFO, "engine",
-            "weights: the shards of this host stream nothing in common: each reads all of its own");
+    tri_log(
+        TRI_LOG_INFO, "engine",
+        "weights: the data-parallel ranks of this host have no streamed weights in common: each reads all of its own");
 }
 
 static void tell_tiers(const tri_engine *e) {
   double streamed = (double)e->tiers->streamed, speed = tri_offload_bandwidth(e->offload);
-  tri_log(
-      TRI_LOG_INFO, "engine",
-      "weights: %.1f MiB stay, %.1f MiB come from %s in every step, through a ring of %.1f MiB: a step takes %.2f s at "
-      "least, at %.2f GB/s",
-      (double)e->weights->bytes / 0x1p20, streamed / 0x1p20, tri_offload_about(e->offload),
-      (double)e->weights->ring_bytes / 0x1p20, streamed / speed, speed * 1e-9);
+  tri_log(TRI_LOG_INFO, "engine",
+          "weights: %.1f MiB stay, %.1f MiB are read from %s in every step, through a ring buffer of %.1f MiB: a step "
+          "takes %.2f s at least, at %.2f GB/s",
+          (double)e->weights->bytes / 0x1p20, streamed / 0x1p20, tri_offload_about(e->offload),
+          (double)e->weights->ring_bytes / 0x1p20, streamed / speed, speed * 1e-9);
 }
 
 static void tell_unlocked(const char *what, size_t bytes, int code) {
@@ -82,7 +82,7 @@ static tri_status make_host(tri_engine *e, tri_error *err) {
 static void tell_host(const tri_engine *e) {
   const tri_weights *w = e->weights;
   if (!w->host_bytes) return;
-  tri_log(TRI_LOG_INFO, "engine", "%.1f MiB of experts stay in the host's memory: %d threads with %s compute them",
+  tri_log(TRI_LOG_INFO, "engine", "%.1f MiB of experts stay in host memory: %d threads with %s compute them",
           (double)w->host_bytes / 0x1p20, tri_pool_size(e->host->pool), e->host->isa);
   if (!tri_pages_lock(w->host_memory, w->host_bytes)) tell_unlocked("experts on the host", w->host_bytes, errno);
 }

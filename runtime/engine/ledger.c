@@ -371,8 +371,8 @@ static tri_status check_hot(const tri_model_config *c, const tri_shard *s, const
   if (make(c, &shard, ckpt, limits, num_micro_batches, config, &without, &ignored) != TRI_OK || without.streams)
     return TRI_OK;
   return tri_fail(err, TRI_NO_CAPACITY, "hot_experts",
-                  "%d experts of each layer take %s of the device, for which other weights would be streamed: give a "
-                  "smaller --hot-experts, or -1 for as many as there is room for",
+                  "%d experts of each layer take %s of the GPU's memory, so that other weights would be streamed: give "
+                  "a smaller --hot-experts, or -1 for as many as fit",
                   with->hot_experts, tri_memory_text(with->hot, bytes));
 }
 

@@ -30,7 +30,7 @@ tri_status tri_offload_place_homes(tri_offload *o, const tri_offload_config *con
   TRI_CHECK(place(o, weights, ranks, room, err));
   if (config->tier == TRI_OFFLOAD_CPU && o->dram < o->tiers->streamed)
     return tri_fail(err, TRI_NO_CAPACITY, "offload_weights",
-                    "%.1f MiB of weights leave the device, and %.1f MiB of the host's memory are for them: "
+                    "%.1f MiB of weights do not stay on the GPU, and %.1f MiB of host memory are available for them: "
                     "--offload-weights nvme streams the rest from files",
                     (double)o->tiers->streamed / 0x1p20, (double)room / 0x1p20);
   return TRI_OK;

@@ -30,10 +30,10 @@ static tri_status check_hot(const tri_offload_config *o, bool deterministic, tri
                     "leave it out",
                     o->hot_experts);
   if (!deterministic) return TRI_OK;
-  return tri_fail(err, TRI_UNSUPPORTED, "hot_experts",
-                  "--hot-experts %d cannot be had with --deterministic: experts that come to the device change the "
-                  "order of sums",
-                  o->hot_experts);
+  return tri_fail(
+      err, TRI_UNSUPPORTED, "hot_experts",
+      "--hot-experts %d cannot be combined with --deterministic: experts copied to the GPU change the order of sums",
+      o->hot_experts);
 }
 
 tri_status tri_offload_check_experts(const tri_offload_config *o, const tri_model_config *c, tri_parallel p,
@@ -47,13 +47,13 @@ tri_status tri_offload_check_experts(const tri_offload_config *o, const tri_mode
         c->arch->model_type);
   if (tri_parallel_dp(p) > 1)
     return tri_fail(err, TRI_UNSUPPORTED, "cpu_moe",
-                    "--cpu-moe and --n-cpu-moe do not go with --data-parallel-size %d: shards that exchange rows have "
-                    "their experts on devices",
+                    "--cpu-moe and --n-cpu-moe cannot be combined with --data-parallel-size %d: data-parallel ranks of "
+                    "a replica need their experts on GPUs",
                     tri_parallel_dp(p));
   if (p.placement && p.placement->room)
     return tri_fail(err, TRI_UNSUPPORTED, "cpu_moe",
-                    "--enable-eplb moves experts between devices, and --cpu-moe and --n-cpu-moe keep them on the host: "
-                    "give one of them up");
+                    "--enable-eplb moves experts between GPUs, and --cpu-moe and --n-cpu-moe keep them in host memory: "
+                    "give only one of them");
   return TRI_OK;
 }
 
@@ -73,11 +73,11 @@ int tri_offload_hot_experts(const tri_offload_config *o, const tri_model_config 
 tri_status tri_offload_check_host_experts(size_t bytes, int sharing, tri_error *err) {
   int64_t available = tri_host_memory_available() / sharing;
   if ((int64_t)bytes <= available) return TRI_OK;
-  return tri_fail(err, TRI_NO_CAPACITY, "cpu_moe",
-                  "%.1f MiB of each rank's experts are to lie in the host's memory, of which %.1f MiB are free for "
-                  "each: give a smaller --n-cpu-moe, --quantization int8, or neither --cpu-moe nor --n-cpu-moe, so "
-                  "that weights are streamed",
-                  (double)bytes / 0x1p20, (double)available / 0x1p20);
+  return tri_fail(
+      err, TRI_NO_CAPACITY, "cpu_moe",
+      "each rank needs %.1f MiB of host memory for experts, and %.1f MiB are free for it: give a smaller --n-cpu-moe, "
+      "--quantization int8, or neither --cpu-moe nor --n-cpu-moe, so that weights are streamed",
+      (double)bytes / 0x1p20, (double)available / 0x1p20);
 }
 
 /* On a device a norm after the sum leaves a copy of the stream for products, which would have to be kept for all
@@ -179,11 +179,11 @@ tri_status tri_offload_check_pack(const tri_offload_config *o, bool made_up, tri
   if (o->nvme_path) return TRI_OK;
   if (made_up)
     return tri_fail(err, TRI_NO_CAPACITY, "nvme_path",
-                    "weights that are made up (--load-format dummy) lie in no file that they could come from in every "
-                    "step: --nvme-path DIR says where a pack of them may be made");
+                    "dummy weights (--load-format dummy) are in no file from which they could be streamed: give "
+                    "--nvme-path DIR, where a pack can be written");
   return tri_fail(err, TRI_NO_CAPACITY, "nvme_path",
-                  "the weights do not lie in the checkpoint as they lie in a rank's memory (they are cut, transposed, "
-                  "interleaved or quantized): --nvme-path DIR says where a pack of them may be made");
+                  "the checkpoint does not store the weights as a rank's memory holds them (they are sliced, "
+                  "transposed, interleaved or quantized): give --nvme-path DIR, where a pack can be written");
 }
 
 /* Returns the bytes of the host's memory that a rank counts for a part. */

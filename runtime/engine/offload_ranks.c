@@ -45,8 +45,9 @@ int tri_offload_find_ranks(const tri_offload_rank *all, int count, int own, int 
 /* Has each rank's word come to all. */
 static tri_status tell_all(tri_comm *c, const tri_offload_rank *own, tri_offload_rank *all, tri_error *err) {
   tri_status st = tri_comm_all_gather(c, own, all, sizeof *own);
-  return st == TRI_OK ? st
-                      : tri_fail(err, st, "comm", "the group's ranks cannot reach each other: %s", tri_status_text(st));
+  return st == TRI_OK
+             ? st
+             : tri_fail(err, st, "comm", "the replica's ranks cannot reach each other: %s", tri_status_text(st));
 }
 
 static tri_split_config split_config(const tri_offload_rank *own, int rank, int members) {
@@ -58,8 +59,7 @@ static tri_split_config split_config(const tri_offload_rank *own, int rank, int 
 }
 
 static void tell_why(const tri_error *why) {
-  tri_log(TRI_LOG_WARN, "engine", "each rank of this host reads all of its streamed weights by itself: %s",
-          why->message);
+  tri_log(TRI_LOG_WARN, "engine", "each rank of this host reads all of its streamed weights: %s", why->message);
 }
 
 /* Makes the memory of the first rank's, and opens it on the others. Ranks that share none take part. */

@@ -48,11 +48,10 @@ static void take_turns(tri_engine *e, const tri_swap_rank *all) {
   double bytes = 2e-9 * (double)own->block_bytes; /* out and in */
   e->kv->num_turns = t.turns;
   e->kv->turn = t.number % t.turns;
-  tri_log(
-      TRI_LOG_INFO, "engine",
-      "rank %d moves KV blocks at %.1f GB/s alone and %.1f GB/s beside the others of its host's %d: in %d turns, of "
-      "which it begins with %d",
-      e->replica->world->rank, bytes / own->alone, bytes / own->together, t.ranks, t.turns, e->kv->turn);
+  tri_log(TRI_LOG_INFO, "engine",
+          "rank %d swaps KV blocks at %.1f GB/s alone and %.1f GB/s together with the others of the %d on its host: in "
+          "%d turns, beginning with turn %d",
+          e->replica->world->rank, bytes / own->alone, bytes / own->together, t.ranks, t.turns, e->kv->turn);
 }
 
 tri_status tri_engine_measure_swaps(tri_engine *e, tri_error *err) {

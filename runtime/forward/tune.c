@@ -130,11 +130,11 @@ static void keep(const tri_forward_config *config, const tri_tactics *measured) 
   tri_error err = {0};
   tri_tactic_file_cache(config->backend->tactics_key, path);
   if (!path[0])
-    tri_log(TRI_LOG_WARN, "tune", "neither XDG_CACHE_HOME nor HOME says where tactics can be kept");
+    tri_log(TRI_LOG_WARN, "tune", "neither XDG_CACHE_HOME nor HOME is set: tactics cannot be saved");
   else if (tri_tactic_file_add(path, config->backend->tactics_key, measured, &err) != TRI_OK)
-    tri_log(TRI_LOG_WARN, "tune", "tactics are not kept: %s", err.message);
+    tri_log(TRI_LOG_WARN, "tune", "tactics are not saved: %s", err.message);
   else
-    tri_log(TRI_LOG_INFO, "tune", "tactics are kept in %s", path);
+    tri_log(TRI_LOG_INFO, "tune", "tactics are saved in %s", path);
 }
 
 /* The stages measure at the same time, each on its own devices. Where two have measured the same shape, the first one's
@@ -176,7 +176,7 @@ tri_status tri_tune(const tri_forward_config *config, bool measure, tri_error *e
   bool leads = tri_replica_is_leader(config->replica);
   if (!be->tactics) {
     if (measure && leads)
-      tri_log(TRI_LOG_INFO, "tune", "--autotune: there is nothing to choose between on backend %s", be->name);
+      tri_log(TRI_LOG_INFO, "tune", "--autotune has no effect: backend %s has one kernel for each product", be->name);
     return TRI_OK;
   }
   tri_status st = load(config);

@@ -294,8 +294,7 @@ tri_status tri_model_config_load_by(const char *dir, tri_config_rules rules, tri
   char path[4096];
   if (access(dir, F_OK))
     return tri_fail(err, TRI_NOT_FOUND, "model",
-                    "there is no folder %s: nothing is downloaded, it takes a local folder with the model's files",
-                    dir);
+                    "there is no folder %s: nothing is downloaded, the model must be a local folder", dir);
   TRI_TRY(tri_folder_check(dir, err));
   snprintf(path, sizeof path, "%s/config.json", dir);
   TRI_TRY(tri_json_read_file(path, MAX_CONFIG_BYTES, &doc, err));
@@ -319,8 +318,7 @@ cleanup:
 void tri_model_config_warn(const tri_model_config *c, const char *component) {
   if (!c->unknown_keys[0]) return;
   tri_log(TRI_LOG_WARN, component,
-          "config.json has keys that are not known for model_type %s, and are taken to change nothing: %s "
-          "(--strict-config refuses them)",
+          "config.json has unknown keys for model_type %s, which are ignored: %s (--strict-config refuses them)",
           c->arch->model_type, c->unknown_keys);
 }
 

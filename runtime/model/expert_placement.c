@@ -219,7 +219,7 @@ static tri_status read_rows(const struct reading *r, const tri_json *rows) {
   size_t given = tri_json_size(rows);
   if (tri_json_kind_of(rows) != TRI_JSON_ARRAY || (given != 1 && given != (size_t)p->num_rows))
     return tri_fail(r->err, TRI_CORRUPT, "init_expert_location",
-                    "%.200s: layers has %zu rows, the model has %d layers with experts: it must have so many, or one",
+                    "%.200s: layers has %zu rows, the model has %d layers with experts: it must have as many, or one",
                     r->path, given, p->num_rows);
   for (int l = 0; l < p->num_layers; l++) {
     int row = p->row_of[l];

@@ -121,7 +121,7 @@ static tri_status check_experts(const tri_model_config *c, tri_parallel p, tri_e
     return tri_fail(err, TRI_OUT_OF_RANGE, "rank", "rank outside the layout");
   if (dp > 1 && (c->encoder || c->feeds_decoder || c->seq2seq.on))
     return tri_fail(err, TRI_UNSUPPORTED, "data_parallel_size",
-                    "only decoders have shards in a group, and %s is none: groups of their own are its replicas",
+                    "only decoders can have data-parallel ranks in a replica, and %s is none: use --replicas",
                     c->arch->model_type);
   if (!experts && ep > 1)
     return tri_fail(err, TRI_UNSUPPORTED, "expert_parallel_size",

@@ -34,7 +34,7 @@ tri_status tri_replica_create(tri_comm *world, tri_parallel layout, tri_replica 
   if (st != TRI_OK) {
     g.world = NULL; /* stays the caller's */
     tri_replica_destroy(&g);
-    return tri_fail(err, st, "comm", "cannot form the group's communicators: %s", tri_status_text(st));
+    return tri_fail(err, st, "comm", "cannot form the replica's communicators: %s", tri_status_text(st));
   }
   *out = g;
   return TRI_OK;

@@ -26,7 +26,7 @@ pci=$(find /sys/bus/pci/devices/ -mindepth 1 2>/dev/null | sort | head -1)
 if [ -n "$pci" ] && grep -q '^[0-9]' "$pci/local_cpulist" 2>/dev/null; then
   FAKE_PCI=$(basename "$pci" | tr a-f A-F) gives cuda 'device 0: imitation; on the [0-9]* cores near it'
 fi
-FAKE_DEVICE=GPU-0 gives cpu 'not every rank of the group has a device of its own'
+FAKE_DEVICE=GPU-0 gives cpu 'not every rank of the replica has its own GPU'
 FAKE_DEVICE=none gives cpu 'not every rank'
 gives cpu '2 ranks' --deterministic
 gives cpu 'disable-custom-all-reduce has no effect: there are no devices on backend cpu' --backend cpu --disable-custom-all-reduce
@@ -64,7 +64,7 @@ gives cuda 'measured [1-9][0-9]* of [0-9]* shapes of products in .* 0 were known
 [ "$(grep -c 'tune: measured' "$RUN/log")" = 1 ] || fail "not one rank has measured"
 [ "$(grep -c 'tune: m 8 n [0-9]* k [0-9]*: own kernel' "$RUN/log")" -ge 4 ] || fail "no line for each shape"
 [ "$(grep -o 'this rank has [1-9][0-9]* tactics' "$RUN/log" | sort | uniq -c | awk '{print $1}')" = 2 ] || fail "not the same tactics on both ranks"
-grep -q "tactics are kept in $tactics" "$RUN/log" && grep -q '^for Imitation, sm_00$' "$tactics" || fail "no tactics were kept"
+grep -q "tactics are saved in $tactics" "$RUN/log" && grep -q '^for Imitation, sm_00$' "$tactics" || fail "no tactics were kept"
 cp "$tactics" "$RUN/first"
 gives cuda 'tune: [1-9][0-9]* tactics for products: 0 of .*share/trireme/cuda-gemm-tactics.txt, [1-9]'
 gives cuda 'measured 0 of [1-9]' --autotune
@@ -73,9 +73,9 @@ cmp -s "$tactics" "$RUN/first" || fail "the second start has changed the tactics
 echo damaged >"$tactics"
 gives cuda "tactics-imitation-sm-00.txt:1: the line is not .* the file is not used"
 rm -r "$XDG_CACHE_HOME" && : >"$XDG_CACHE_HOME"
-gives cuda 'tactics are not kept: .* cannot be written' --autotune
+gives cuda 'tactics are not saved: .* cannot be written' --autotune
 rm "$XDG_CACHE_HOME"
-gives cuda 'tactics are kept in' --autotune -tp 1 -pp 2
+gives cuda 'tactics are saved in' --autotune -tp 1 -pp 2
 [ "$(grep -c 'tune: measured [1-9]' "$RUN/log")" = 2 ] || fail "not both stages have measured"
 grep -q "^linear m 1 n $(grep -o '"vocab_size": *[0-9]*' "$MODEL/config.json" | grep -o '[0-9]*$') " "$tactics" || fail "nothing of the last stage's head"
 gives cpu 'there is nothing to choose between on backend cpu' --backend cpu --autotune

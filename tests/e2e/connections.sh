@@ -57,7 +57,7 @@ echo "  96 answers of sixteen clients took $alone ms, and $took ms beside messag
 cut=$(figure cut_connections)
 echo "  $cut connections were closed that sent messages without end"
 [ "$cut" -ge 3 ] || fail "$cut connections were closed that sent messages without end"
-grep -q "binding it anew" "$RUN/log" && fail "all clients were thrown out"
+grep -q "reopening the client socket" "$RUN/log" && fail "all clients were thrown out"
 
 # crowd: as many connections as there are and more, for 4 s. Sets half.
 crowd() {

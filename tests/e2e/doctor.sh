@@ -77,7 +77,7 @@ SLURM_JOB_NODELIST="n[1-" doctor 2
 unset SLURM_JOB_NODELIST
 
 doctor 1 --last-hang
-grep -q "no group has hung.*$RUN/state/trireme/last-hang.txt" "$RUN/err" || fail "no word about a report that is not there: $(cat "$RUN/err")"
+grep -q "no report of a replica that hung.*$RUN/state/trireme/last-hang.txt" "$RUN/err" || fail "no word about a report that is not there: $(cat "$RUN/err")"
 mkdir -p "$RUN/state/trireme"
 echo "late: rank 1" >"$RUN/state/trireme/last-hang.txt"
 doctor 0 --last-hang

@@ -69,7 +69,7 @@ post 404 'no model .*abacsu.* here, only .*abacus' /v1/completions '{"prompt":"1
 want 200 '^trireme:num_requests_running{model_name="abacus"} 0' "$url/metrics"
 want 200 '^trireme:http_requests_total{path="/metrics",code="200"} 1' "$url/metrics"
 want 200 '^Content-Length: [1-9]' -I "$url/v1/models"
-want 404 'no such path: /v2; there are /v1/completions, .*/metrics' "$url/v2?key=secret"
+want 404 'no such path: /v2; the paths are /v1/completions, .*/metrics' "$url/v2?key=secret"
 want 200 '"server":"trireme [0-9.]*","model":"abacus","paths":"/v1/completions, ' "$url/"
 # Who is refused has a line in the log, by the id that the answer has, and without more of what was asked.
 for _ in $(seq $LOOKS); do grep -q ' request: id=req-[0-9a-f]\{32\} from=127.0.0.1:[0-9]* method=GET path=/v2 status=404$' "$RUN/gateway.log" && break; sleep 0.05; done

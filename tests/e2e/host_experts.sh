@@ -19,7 +19,7 @@ refused() { # EXIT WORD ARGS...
 refused 3 'cpu-moe and --n-cpu-moe are about experts, and llama has none' --model "$dense" --cpu-moe --backend cpu
 refused 2 'give one of them' --model "$MODEL" --cpu-moe --n-cpu-moe 1 --backend cpu
 refused 3 'give --cpu-moe or --n-cpu-moe' --model "$MODEL" --hot-experts 2 --backend cpu
-refused 3 'cannot be had with --deterministic' --model "$MODEL" --cpu-moe --hot-experts 2 --deterministic --backend cpu
+refused 3 'cannot be combined with --deterministic' --model "$MODEL" --cpu-moe --hot-experts 2 --deterministic --backend cpu
 refused 2 'hot-experts' --model "$MODEL" --cpu-moe --hot-experts -2 --backend cpu
 refused 3 'do not go with --data-parallel-size 2' --model "$MODEL" --cpu-moe -dp 2 -ep 2 --backend cpu --threads 1
 for word in 'are about experts' 'cpu_moe'; do
@@ -66,8 +66,8 @@ for line in 'of the total [0-9.]* MiB for 2 of the 6 experts of each such layer,
   grep -q "$line" "$RUN/plan" || fail "plan has no line '$line': $(cat "$RUN/plan")"
 done
 FAKE_MEMORY=4000000000 "$BIN/trireme" plan --model "$MODEL" --backend cuda --cpu-moe --hot-experts 0 --host-bandwidth 1e9 >"$RUN/plan" || fail "no plan: $(cat "$RUN/plan")"
-for line in "of the host's memory [0-9.]* MiB for experts, which the host computes\$" ' 512 tokens per step$' \
-  "^experts of the rank: [0-9.]* MiB stay in the host's memory, of which a token reads [0-9.]* MiB in [0-9.]* s, at 0.9[0-9]* GB/s (as given)\$" \
+for line in "of host memory [0-9.]* MiB for experts, which the CPU computes\$" ' 512 tokens per step$' \
+  "^experts of the rank: [0-9.]* MiB stay in host memory; a token reads [0-9.]* MiB of them in [0-9.]* s, at 0.9[0-9]* GB/s (as given)\$" \
   '^predicted, with [0-9]* keys for each sequence: 1 sequence [0-9.]* s a step, [0-9.]* tokens/s$'; do
   grep -q "$line" "$RUN/plan" || fail "plan has no line '$line': $(cat "$RUN/plan")"
 done
@@ -81,7 +81,7 @@ mkdir "$RUN/huge"
 echo '{"model_type": "mixtral", "torch_dtype": "bfloat16", "vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8, "max_position_embeddings": 32768, "rms_norm_eps": 1e-5, "num_local_experts": 1024, "num_experts_per_tok": 2}' >"$RUN/huge/config.json"
 FAKE_MEMORY=80000000000 "$BIN/trireme" plan "$RUN/huge" --backend cuda --cpu-moe -c 1024 >"$RUN/plan" 2>&1
 [ $? = 3 ] || fail "more experts than any host has memory for: $(cat "$RUN/plan")"
-grep -q "experts are to lie in the host's memory, of which [0-9.]* MiB are free for each: give a smaller --n-cpu-moe, .*(cpu_moe)\$" "$RUN/plan" || fail "$(cat "$RUN/plan")"
+grep -q "each rank needs [0-9.]* MiB of host memory for experts, and [0-9.]* MiB are free for it: give a smaller --n-cpu-moe, .*(cpu_moe)\$" "$RUN/plan" || fail "$(cat "$RUN/plan")"
 
 # A device without room for the experts serves with them on the host, and not without; steps end behind their launch, two at a time.
 # What memory it has beside the KV cache has some of them, too.
@@ -114,8 +114,8 @@ for layout in "--offload-weights none --cpu-moe" "--cpu-moe -tp 2 --hot-experts 
   case $layout in
   *none*) hot 2 ;; # half of them would want tables, too
   *'hot-experts 2') hot 2 ;;
-  *pp*) grep -q '6 of the 6 experts of each such layer lie on the device, too' "$RUN/log" || fail "$layout: not all experts are on the device" ;;
-  *) grep -q 'lie on the device' "$RUN/log" && fail "$layout: experts are on the device" ;;
+  *pp*) grep -q 'the GPU also holds 6 of the 6 experts of each such layer' "$RUN/log" || fail "$layout: not all experts are on the device" ;;
+  *) grep -q 'the GPU also holds' "$RUN/log" && fail "$layout: experts are on the device" ;;
   esac
   stop_cluster TERM
   json_field text <"$RUN/answers.jsonl" | cmp -s - "$RUN/reference" || fail "$layout: other answers"

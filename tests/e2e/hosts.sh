@@ -63,7 +63,7 @@ uneven() {
   start_up -tp 2 -pp 2 --hosts h1:3,h2:1 --threads $threads
   [ "$(client submit --temperature 0 "37+48=")" = 85 ] || fail "wrong answer with more threads than cores on one host"
   stop_cluster TERM
-  grep -q "ranks 2 to 3 of a tensor group lie on several hosts" "$RUN/log" || fail "nobody warns of a tensor group on two hosts"
+  grep -q "ranks 2 to 3, a tensor-parallel group, are on several hosts" "$RUN/log" || fail "nobody warns of a tensor group on two hosts"
   grep -q "worker: 4 ranks, 3 on this host .*oversubscribed" "$RUN/log" || fail "h1 was to have more threads than cores: $(grep ranks, "$RUN/log")"
   echo "up, 3 ranks of $threads threads on $(nproc) cores of one host, 1 rank on the other: answers and drains"
 }
@@ -118,7 +118,7 @@ shards() {
   serves_again "$since"
   clients_go_on "$since" 0
   stop_cluster TERM
-  echo "up, a shard on each of two hosts: modelcheck is right, a rank killed: noticed after $LOST ms, served again after $SERVED ms, $REPLAYED jobs were run again; $(grep -o 'exchange of rows.*' "$RUN/log" | head -1)"
+  echo "up, a shard on each of two hosts: modelcheck is right, a rank killed: noticed after $LOST ms, served again after $SERVED ms, $REPLAYED jobs were run again; $(grep -o 'all-to-all.*' "$RUN/log" | head -1)"
   MODEL=$model
 }
 

@@ -19,7 +19,7 @@ refused 2 'give one of them' --gpu-layers 1 --cpu-offload-gb 0.001
 refused 2 'keeps all weights' --offload-weights none --gpu-layers 1
 refused 3 "this host's memory" --offload-weights cpu --gpu-layers 0 --backend cpu
 "$BIN/trireme" plan --model "$MODEL" --offload-weights cpu --gpu-layers 0 --backend cpu >"$RUN/plan" 2>&1 && fail "plan says that it fits: $(cat "$RUN/plan")"
-refused 3 'nvme-path DIR says' --gpu-layers 0 --quantization int8 --backend cpu
+refused 3 'give --nvme-path DIR' --gpu-layers 0 --quantization int8 --backend cpu
 refused 3 'max-in-cpu 32.1 MiB is less than the 32.9 MiB that weights take at least: 0.2 MiB that stay (embeddings, norms), a ring of 0.7 MiB for the others, and buffers of 32.1 MiB for reads' --max-in-cpu 32900K --backend cpu
 refused 3 "there is no folder .*packs/none" --gpu-layers 0 --quantization int8 --nvme-path "$RUN/packs/none" --backend cpu
 refused 3 "there is no folder .*packs/none" --gpu-layers 0 --quantization int8 --nvme-path "$RUN/packs,$RUN/packs/none" --backend cpu
@@ -31,9 +31,9 @@ grep -q 'for reads (max_in_cpu)$' "$RUN/plan" || fail "plan does not name what i
 
 # Nothing is asked for, and the model has no room: what stays, what is read, and how long that takes. plan says the same.
 "$BIN/trireme" plan --model "$MODEL" --memory-per-rank 240M --backend cpu >"$RUN/plan" || fail "no plan: $(cat "$RUN/plan")"
-grep -q 'MiB stay and .* MiB are a ring for .* MiB that come in every step' "$RUN/plan" && fail "weights leave that have room: $(cat "$RUN/plan")"
+grep -q 'MiB stay and .* MiB are a ring buffer for .* MiB streamed in every step' "$RUN/plan" && fail "weights leave that have room: $(cat "$RUN/plan")"
 "$BIN/trireme" plan --model "$MODEL" --max-in-cpu 34M --backend cpu >"$RUN/plan" || fail "no plan: $(cat "$RUN/plan")"
-grep -q 'MiB stay and .* MiB are a ring for .* MiB that come in every step' "$RUN/plan" || fail "plan does not say what streams: $(cat "$RUN/plan")"
+grep -q 'MiB stay and .* MiB are a ring buffer for .* MiB streamed in every step' "$RUN/plan" || fail "plan does not say what streams: $(cat "$RUN/plan")"
 # With figures that are given, all is known beforehand. 0.78 MB of weights for the bundled model's two layers that leave.
 predict() { "$BIN/trireme" plan --model "$MODEL" --gpu-layers 2 --backend cpu --read-bandwidth 1e12 --flops 1e12 "$@" 2>&1; }
 predict --disk-bandwidth 1e8 >"$RUN/plan"
@@ -44,10 +44,10 @@ for line in '^weights of the rank: [0-9.]* MiB stay, [0-9.]* MiB are a ring, [0-
   grep -q "$line" "$RUN/plan" || fail "plan has no line '$line': $(cat "$RUN/plan")"
 done
 # Steps are as large as hides the reads, unless their size is given or prompts have a limit of their own.
-for line in ' 5120 tokens per step$' '^steps have up to 5120 tokens because of that, where 512 are usual$'; do
+for line in ' 5120 tokens per step$' '^steps therefore have up to 5120 tokens instead of 512$'; do
   grep -q "$line" "$RUN/plan" || fail "plan has no line '$line': $(cat "$RUN/plan")"
 done
-predict --disk-bandwidth 1e8 --gpu-layers 0 -pp 2 | grep -q '^steps have up to [0-9]* tokens because of that, where 512 are usual$' || fail "stages do not hide their weights: $(predict --disk-bandwidth 1e8 --gpu-layers 0 -pp 2)"
+predict --disk-bandwidth 1e8 --gpu-layers 0 -pp 2 | grep -q '^steps therefore have up to [0-9]* tokens instead of 512$' || fail "stages do not hide their weights: $(predict --disk-bandwidth 1e8 --gpu-layers 0 -pp 2)"
 for given in "--max-num-batched-tokens 512" "--prompt-micro-batch-tokens 64" "--disk-bandwidth 1e10"; do
   # shellcheck disable=SC2086
   predict --disk-bandwidth 1e8 $given | grep -q ' 512 tokens per step$' || fail "another step with $given: $(predict --disk-bandwidth 1e8 $given)"
@@ -58,10 +58,10 @@ predict -q w8a8 --nvme-path "$RUN/packs" | grep -q 'MiB from a pack in every ste
 # Without a folder for packs nothing fits, in the words of a start.
 predict -q w8a8 >"$RUN/plan"
 [ $? = 3 ] || fail "plan says that what needs a pack fits: $(cat "$RUN/plan")"
-for line in 'nvme-path DIR says where' '^no max_model_len fits$'; do
+for line in 'give --nvme-path DIR, where' '^no max_model_len fits$'; do
   grep -q "$line" "$RUN/plan" || fail "plan has no line '$line': $(cat "$RUN/plan")"
 done
-predict -q w8a8 --json | grep -q '"fits":false,.*"reason":".*nvme-path DIR says where' || fail "plan --json: $(predict -q w8a8 --json)"
+predict -q w8a8 --json | grep -q '"fits":false,.*"reason":".*give --nvme-path DIR, where' || fail "plan --json: $(predict -q w8a8 --json)"
 # Nor with one that is not there, may not be written to or has no room, unless the hosts are others, of which nobody here knows.
 plan_refuses() { # WORDS ARGS...
   local words=$1
@@ -105,7 +105,7 @@ for _ in $(seq $LOOKS); do # reports come once a second
   sleep 0.05
 done
 grep -q '^trireme:streamed_bytes_total{group="0",rank="0",tier="nvme"} [1-9]' "$RUN/stats" || fail "no metrics of what streams: $(cat "$RUN/stats")"
-"$BIN/trireme" status | grep -q '^group 0 reads 0.0[0-9] GB of weights in every step, at [0-9.]* GB/s; the last two ended [0-9.]* s apart, ' || fail "status does not say what streams: $("$BIN/trireme" status)"
+"$BIN/trireme" status | grep -q '^replica 0 streams 0.0[0-9] GB of weights in every step, at [0-9.]* GB/s; the last two ended [0-9.]* s apart, ' || fail "status does not say what streams: $("$BIN/trireme" status)"
 locked() { awk '/^VmLck:/ { print $2 }' "/proc/$("$BIN/trireme" status --json | grep -o '"rank":0,[^}]*"pid":[0-9]*' | grep -o '[0-9]*$')/status"; }
 rooted=$(awk '/^CapEff:/ { print substr($2, length($2) - 3, 1) }' /proc/self/status) # CAP_IPC_LOCK is 4 of this digit
 may_lock() { [ "$(ulimit -l)" = unlimited ] || [ "$(ulimit -l)" -ge 4096 ] || [[ $rooted == [4-7c-f] ]]; }
@@ -239,15 +239,15 @@ rm -f "$RUN"/packs/*
 dense=$MODEL
 use_experts 4
 shards=$(predict --gpu-layers 0 -dp 2 -ep 2 --disk-bandwidth 1e8)
-echo "$shards" | grep -q ' in every step, of which it reads 1/2 of 0.7 MiB that 2 shards of its host have in common$' || fail "plan does not say what shards read once: $shards"
+echo "$shards" | grep -q ' in every step; it reads 1/2 of the 0.7 MiB that the 2 data-parallel ranks of its host share$' || fail "plan does not say what shards read once: $shards"
 : >"$RUN/log"
 start_up --gpu-layers 0 --nvme-path "$RUN/packs" --backend cpu -dp 2 -ep 2
-grep -q 'a step goes through them as a whole, and has up to 512 tokens, as chunks are not for several data-parallel shards' "$RUN/log" || fail "the log does not say how shards take a step: $(grep streamed "$RUN/log")"
+grep -q 'steps are not split, and have up to 512 tokens, because of several data-parallel ranks' "$RUN/log" || fail "the log does not say how shards take a step: $(grep streamed "$RUN/log")"
 [ "$("$BIN/trireme" submit --temperature 0 "37+48=")" = 85 ] || fail "a wrong answer of streamed shards"
-grep -q 'are the same on the 2 shards of this host: each reads 1/2 of them' "$RUN/log" || fail "the log does not say that shards share reads: $(grep streamed "$RUN/log")"
+grep -q 'are the same on the 2 data-parallel ranks of this host: each reads 1/2 of them' "$RUN/log" || fail "the log does not say that shards share reads: $(grep streamed "$RUN/log")"
 sleep 1.5 # ranks tell once a second
 "$BIN/trireme" status --stats | grep -q '^trireme:streamed_bytes_total{group="0",rank="1",tier="peer"} [1-9]' || fail "no metrics of what shards read for each other"
-"$BIN/trireme" status | grep -q ' for [0-9.]* GB, [0-9.]* of them read by other shards$' || fail "status does not say what shards read for each other: $("$BIN/trireme" status)"
+"$BIN/trireme" status | grep -q ' for [0-9.]* GB, [0-9.]* of them read by other data-parallel ranks$' || fail "status does not say what shards read for each other: $("$BIN/trireme" status)"
 stop_cluster TERM
 MODEL=$dense
 rm -f "$RUN"/packs/*
@@ -255,7 +255,7 @@ rm -f "$RUN"/packs/*
 # Shards of a model without experts have all in common.
 : >"$RUN/log"
 start_up --gpu-layers 0 --backend cpu -dp 2 --replicas 1
-[ "$(grep -c ' 2.7 MiB of these are the same on the 2 shards of this host: each reads 1/2 of them' "$RUN/log")" = 2 ] || fail "the log does not say that shards share reads: $(grep streamed "$RUN/log")"
+[ "$(grep -c ' 2.7 MiB of these are the same on the 2 data-parallel ranks of this host: each reads 1/2 of them' "$RUN/log")" = 2 ] || fail "the log does not say that shards share reads: $(grep streamed "$RUN/log")"
 [ "$("$BIN/trireme" submit --temperature 0 "37+48=")" = 85 ] || fail "a wrong answer of shards without experts"
 stop_cluster TERM
 
@@ -277,14 +277,14 @@ if [ -n "${1-}" ]; then
     grep -q "$words" "$RUN/log" || fail "the log has no '$words' with $*"
     stop_cluster TERM
   }
-  on_device "come from the host's memory in every step"
+  on_device "are read from host memory in every step"
   on_device "come from the host's memory (.* MiB) and the checkpoint in every step" --max-in-cpu 2M
   on_device "come from the checkpoint in every step" --max-in-cpu 1K
   on_device "come from the pack .*just made" --max-in-cpu 1K --quantization int8 --nvme-path "$RUN/device"
   # Shards bring half of what they have in common each, where their devices reach each other.
   on_device "each brings over its own link 1/2 of them, and takes the rest from the others' devices" -dp 2 --replicas 1 --max-in-cpu 1M
-  predict --backend cuda --gpu-layers 0 -dp 2 --replicas 1 | grep -q ', of which it brings over its own link 1/2 of [0-9.]* MiB that 2 shards of its host have in common$' || fail "plan does not say what devices bring for each other: $(predict --backend cuda --gpu-layers 0 -dp 2 --replicas 1)"
-  refused 3 "MiB of the host's memory are for them" --backend cuda --gpu-layers 0 --offload-weights cpu --max-in-cpu 2M
+  predict --backend cuda --gpu-layers 0 -dp 2 --replicas 1 | grep -q '; it copies over its own link 1/2 of the [0-9.]* MiB that the 2 data-parallel ranks of its host share$' || fail "plan does not say what devices bring for each other: $(predict --backend cuda --gpu-layers 0 -dp 2 --replicas 1)"
+  refused 3 "MiB of host memory are available for them" --backend cuda --gpu-layers 0 --offload-weights cpu --max-in-cpu 2M
   # Nothing is said, and the memory has room for two parts of layers at a time: in every layout a start streams, warns and answers.
   for layout in "-tp 1" "-tp 2" "-pp 2" "-dp 2 --replicas 1"; do
     export FAKE_MEMORY=4000000000

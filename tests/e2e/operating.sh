@@ -29,11 +29,11 @@ for _ in $(seq $LOOKS); do
   sleep 0.05
   "$BIN/trireme" status >"$RUN/status"
   wait $job
-  grep -q '^Groups count sequences, by their last reports, up to [0-9.]* s ago' "$RUN/status" && break
+  grep -q '^Replicas count sequences, as of their last reports, up to [0-9.]* s ago' "$RUN/status" && break
 done
-grep -q '^Groups count sequences' "$RUN/status" || fail "status does not say that counts differ: $(cat "$RUN/status")"
+grep -q '^Replicas count sequences' "$RUN/status" || fail "status does not say that counts differ: $(cat "$RUN/status")"
 sleep 1.2
-"$BIN/trireme" status | grep -q '^Groups count' && fail "an idle cluster's counts differ"
+"$BIN/trireme" status | grep -q '^Replicas count' && fail "an idle cluster's counts differ"
 
 # The table on a small terminal, without colours and with them; a key shows the internals, another one ends it.
 top() { # TERM [VARIABLE=VALUE...]: what it writes to a terminal of 80x24, after i and q were typed
@@ -49,7 +49,7 @@ if command -v script >/dev/null; then
   done &
   top vt100 >"$RUN/screen" || fail "top ended with $?"
   wait $!
-  for word in serving batch queue KV tokens/s 'first token' p99 GROUP RANK 'q quits'; do
+  for word in serving batch queue KV tokens/s 'first token' p99 REPL. RANK 'q quits'; do
     grep -q "$word" "$RUN/screen" || fail "top does not show $word: $(cat -v "$RUN/screen")"
   done
   for word in LAYER COLLECTIVE us/TOKEN; do
@@ -129,7 +129,7 @@ url=$(grep -o 'http://127.0.0.1:[0-9]*' "$RUN/log" | head -n 1)
 [ "$(models ann)" = 200 ] || fail "a key does not let in: $(models ann)"
 keys bob
 kill -HUP "$CLUSTER"
-for _ in $(seq $LOOKS); do grep -q 'the keys were read again\|draining' "$RUN/log" && break; sleep 0.05; done
+for _ in $(seq $LOOKS); do grep -q 'the API keys were read again\|draining' "$RUN/log" && break; sleep 0.05; done
 [ "$(models ann) $(models bob)" = "401 200" ] || fail "the keys were not read again: $(models ann) $(models bob)"
 "$BIN/trireme" status | grep -q serving || fail "SIGHUP has ended a cluster with keys"
 stop_cluster TERM

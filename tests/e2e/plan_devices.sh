@@ -76,7 +76,7 @@ want 0 '"sequences":1,"seconds":[0-9.e-]*,"tokens_per_s":[0-9.]*,"terms":{"reads
 rows=$("${plan[@]}" --model "$experts" --devices 24 --memory-per-rank 1GiB --all | grep -c '^[* ][! ]-tp')
 [ "$rows" -gt 20 ] || fail "--all has $rows rows"
 want 0 '^ !-tp 8 ' --model "$llama" --devices 8 --nnodes 2 --memory-per-rank 1GiB
-grep -q '^! a tensor group lies on several hosts$' "$RUN/got" || fail "no word of the mark"
+grep -q '^! a tensor-parallel group spans several hosts$' "$RUN/got" || fail "no word of the mark"
 
 # What cannot be, with the field; what fits nowhere says what is missing.
 want 2 '(tensor_parallel_size)' --model "$llama" --devices 4 -tp 2
@@ -112,7 +112,7 @@ shape mixtral '"model_type": "mixtral", "vocab_size": 32000, "hidden_size": 4096
 cp -r "$RUN/l70" "$RUN/l 70"
 disk=(--max-in-cpu 200G)
 want 0 '^fits streamed, [0-9.]* s a step at least: ' --model "$RUN/l70" --device h100 "${disk[@]}"
-want 0 '^fits streamed, in steps of a length that is not known here (--disk-bandwidth): ' --model "$RUN/l70" --device h100 --max-in-cpu 20G
+want 0 '^fits streamed, with an unknown time of a step (give --disk-bandwidth): ' --model "$RUN/l70" --device h100 --max-in-cpu 20G
 want 0 '^with all weights in memory it is 29376$' --model "$RUN/l8" --backend cuda --memory-per-rank 24GB "${disk[@]}"
 want 0 '"streamed":true,"fits":true,' --model "$RUN/l8" --backend cuda --memory-per-rank 24GB "${disk[@]}" --json
 want 3 'plan: does not fit: .* exceed the 20599.4 MiB that this rank may use; the longest max_model_len that fits with all weights in memory is 29376: give --max-model-len 29376, --offload-weights auto' \
@@ -128,7 +128,7 @@ want 0 "^  trireme plan --model '.*/l 70' --max-model-len=4096 --disk-bandwidth 
 want 3 'no layout of 2 devices fits' --model "$RUN/l70" --devices 2 --device h100 --offload-weights none
 
 # Weights that are made up lie in no file: as a start, and some length may fit with a pack.
-want 3 'weights that are made up (--load-format dummy) lie in no file .*--nvme-path DIR' --model "$RUN/l70" --device h100 --max-in-cpu 20G --load-format dummy
+want 3 'dummy weights (--load-format dummy) are in no file .*--nvme-path DIR' --model "$RUN/l70" --device h100 --max-in-cpu 20G --load-format dummy
 grep -q '^no max_model_len fits with all weights in memory$' "$RUN/got" || fail "$(cat "$RUN/got")"
 want 0 '^fits streamed, ' --model "$RUN/l70" --device h100 --load-format dummy "${disk[@]}"
 # Both lengths are named, first the one that streams nothing.
@@ -136,8 +136,8 @@ want 3 'that fits with all weights in memory is 1920 ([0-9]* with weights stream
   --model "$RUN/l8" --backend cuda --memory-per-rank 20GB
 
 # Experts in the memory of a host that is not this one are taken to have room there.
-want 0 "^no host's memory is looked at: it is taken to have that room; this one has [0-9.]* MiB free for all ranks\$" --model "$RUN/mixtral" --device l40s --cpu-moe
-grep -q "^it is taken to be read as this host's: --host-bandwidth BYTES/S says another's\$" "$RUN/got" || fail "$(cat "$RUN/got")"
+want 0 "^host memory is assumed to suffice; this host has [0-9.]* MiB free for all ranks\$" --model "$RUN/mixtral" --device l40s --cpu-moe
+grep -q "^its bandwidth is assumed to be this host's: --host-bandwidth BYTES/S sets another\$" "$RUN/got" || fail "$(cat "$RUN/got")"
 want 0 '"host_memory_assumed":true,' --model "$RUN/mixtral" --device l40s --cpu-moe --host-bandwidth 200GB --json
 
 # The shipped files start with the models that they name.

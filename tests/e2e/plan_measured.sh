@@ -10,7 +10,7 @@ cp "$1" "$RUN/bin/libcuda.so.1" # a driver's library that nobody calls
 export LD_LIBRARY_PATH=$RUN/bin${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 BIN=$RUN/bin file=$RUN/trireme/machine.json
 measured() { "$BIN/trireme" plan --backend cuda --model "$MODEL" --devices 2 --memory-per-rank 1GiB; }
-measured | grep -q '^for the devices of this host$' || fail "the devices of another host: $(measured)"
+measured | grep -q '^for the GPUs of this host$' || fail "the devices of another host: $(measured)"
 measured | grep -q "best (NVIDIA H200, as measured)" || fail "a device without figures: $(measured)"
 start_up --backend cuda --threads 2
 "$BIN/trireme" bench serve --num-prompts 2 --random-input-len 8 --random-output-len 4 >"$RUN/bench" 2>&1 || fail "$(cat "$RUN/bench")"

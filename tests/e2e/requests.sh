@@ -134,7 +134,7 @@ b=$("$BIN/trireme" submit --request-id 100102030405060708090a0b0c0d0e0f --temper
 [ "$a" = "$b" ] || fail "the same request id gave two answers: $a / $b"
 
 refused "request_id is there already, and its prompt is another" --request-id 100102030405060708090a0b0c0d0e0f --temperature 1 --max-tokens 20 --ignore-eos "sort 32="
-refused "its sampling, or another field beside the prompt, is another" --request-id 100102030405060708090a0b0c0d0e0f --temperature 0.5 --max-tokens 20 --ignore-eos "sort 31="
+refused "its sampling, or another field than the prompt, is another" --request-id 100102030405060708090a0b0c0d0e0f --temperature 0.5 --max-tokens 20 --ignore-eos "sort 31="
 
 # Idle: under 2% of a core per process, over 5 s.
 cpu() { ours | while read -r pid name; do [ "$name" = trireme-coordin ] || [ "$name" = trireme-worker ] || [ "$name" = trireme-up ] || continue; awk -v p="$pid" '{print p, $14 + $15}' "/proc/$pid/stat"; done; }

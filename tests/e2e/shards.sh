@@ -24,8 +24,8 @@ for word in '"data_parallel_size":2' '"expert_parallel_size":4' '"kv_pages":200'
 done
 grep -o '"rank":[0-9]*,\|"data_parallel_rank":[0-9]*' <<<"$status" | tr -d '\n' | grep -q '"rank":1,"data_parallel_rank":0"rank":2,"data_parallel_rank":1' ||
   fail "status does not say whose shard a rank is of: $status"
-"$BIN/trireme" status | grep -q 'LAST REPORT  SHARD  RUNNING  WAITING' || fail "status has no shards"
-grep -q "exchange of rows: 4 rows" "$RUN/log" || fail "the log does not say which form the exchange has"
+"$BIN/trireme" status | grep -q 'LAST REPORT  DP RANK  RUNNING  WAITING' || fail "status has no shards"
+grep -q "all-to-all: 4 rows" "$RUN/log" || fail "the log does not say which form the exchange has"
 [ "$(grep -c 'worker: dp [01]/2 tp [01]/2 pp 0/1: ' "$RUN/log")" = 4 ] || fail "not four ranks of two shards"
 
 # One request, on one shard: the others step beside it. Then searches and choices on both at a time.
@@ -139,7 +139,7 @@ stop_cluster TERM
 grep -q "eplb: [0-9]* experts of [1-4] layers have moved in .* ms" "$RUN/log" || fail "the log says nothing of experts that move"
 echo "moving experts: 600 of 600 as the reference; balancedness $(balance "$RUN/still.json"), then $(balance "$RUN/moved.json")"
 refused "--enable-eplb moves experts between shares, and there is one alone" -tp 2 --enable-eplb
-refused "--enable-eplb cannot be had with --deterministic" -tp 2 -ep 2 --enable-eplb --deterministic
+refused "--enable-eplb cannot be combined with --deterministic" -tp 2 -ep 2 --enable-eplb --deterministic
 MODEL=$SRC/tests/models/abacus refused "the model has no experts to be placed" -tp 2 --enable-eplb
 
 # Ranks that were started with different options: all end, and say which.

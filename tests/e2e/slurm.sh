@@ -189,7 +189,7 @@ for launcher in srun mpirun; do
   # shellcheck disable=SC2034
   CLUSTER=$!
   for _ in $(seq $LOOKS); do
-    [ "$(grep -c "members: group . is ready" "$RUN/log")" = 2 ] && break
+    [ "$(grep -c "replica . is ready" "$RUN/log")" = 2 ] && break
     sleep 0.05
   done
   [ "$(grep -c "INFO [01]:0 worker: 2 ranks, 2 on this host" "$RUN/log")" = 2 ] || fail "$launcher: not a group on each node"

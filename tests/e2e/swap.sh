@@ -40,9 +40,9 @@ compare() {
   [ "$(metric 'swapped_bytes_total{direction="in"}')" = "$(metric 'swapped_bytes_total{direction="out"}')" ] || fail "tp $tp pp $pp: not all bytes have come back"
 }
 compare 1 1 0.02 --threads 2
-grep -q 'a block of 16 tokens goes out and in in [0-9.]*[1-9][0-9.]* us, a token is computed again in [0-9.]*[1-9][0-9.]* us, the first 0 in none' "$RUN/log" || fail "no prediction of what swaps cost"
+grep -q 'a block of 16 tokens is swapped out and in in [0-9.]*[1-9][0-9.]* us, a token is computed again in [0-9.]*[1-9][0-9.]* us, the first 0 for free' "$RUN/log" || fail "no prediction of what swaps cost"
 blocks=$(metric host_kv_blocks)
-"$BIN/trireme" status | grep -q "^group 0 has 0 of $blocks KV blocks in the host's memory in use; $out sequences have left" || fail "status: $("$BIN/trireme" status)"
+"$BIN/trireme" status | grep -q "^replica 0 uses 0 of $blocks KV blocks in host memory; $out sequences were swapped out" || fail "status: $("$BIN/trireme" status)"
 "$BIN/trireme" status --json | grep -q "\"host_kv_pages\":$blocks,\"host_kv_pages_used\":0,\"swaps_out\":$out,\"swaps_in\":$out," || fail "status --json: $("$BIN/trireme" status --json)"
 "$BIN/trireme" plan --model "$MODEL" "${few[@]}" --kv-offloading-size 0.02 --json | grep -q "\"num_host_kv_blocks\":$blocks" || fail "plan counts other blocks than the $blocks that are served"
 "$BIN/trireme" plan --model "$MODEL" "${few[@]}" --kv-offloading-size 0.02 | grep -q "of the total 20.5 MiB for $blocks KV blocks of sequences that wait" || fail "plan: $("$BIN/trireme" plan --model "$MODEL" --kv-offloading-size 0.02)"
@@ -68,12 +68,12 @@ if [ -n "${1-}" ]; then
 fi
 compare 1 2 0.02
 # Sequences of the lane that is idle leave and come back to their slots, which is no preemption.
-[ "$out" -gt $((10 * $(metric num_preemptions_total))) ] || fail "of idle lanes hardly any sequence has left: $out in all, $(metric num_preemptions_total) preempted: $(grep 'idle lanes' "$RUN/log")"
+[ "$out" -gt $((10 * $(metric num_preemptions_total))) ] || fail "of idle lanes hardly any sequence has left: $out in all, $(metric num_preemptions_total) preempted: $(grep 'idle micro-batches' "$RUN/log")"
 stop_cluster TERM
 if [ -n "${1-}" ]; then
   # Steps that wait for their weights compute some tokens for nothing.
   compare 1 1 0.02 --threads 2 --gpu-layers 2
-  grep -q 'is computed again in [0-9.]* us, the first [1-9][0-9]* in none' "$RUN/log" || fail "no tokens hide behind streamed weights"
+  grep -q 'is computed again in [0-9.]* us, the first [1-9][0-9]* for free' "$RUN/log" || fail "no tokens hide behind streamed weights"
   stop_cluster TERM
   # Little room: some are computed again.
   compare 1 1 0.002 --threads 2
@@ -107,7 +107,7 @@ if [ -n "${1-}" ]; then
   stop_cluster TERM
   compare 1 2 0.02
   for rank in 0 1; do # which are measured alone, too, since they might share a link
-    grep -q "rank $rank moves KV blocks at [0-9.]* GB/s alone and [0-9.]* GB/s beside the others of its host's 2: in [12] turns" "$RUN/log" || fail "rank $rank does not say in how many turns it moves"
+    grep -q "rank $rank swaps KV blocks at [0-9.]* GB/s alone and [0-9.]* GB/s together with the others of the 2 on its host: in [12] turns" "$RUN/log" || fail "rank $rank does not say in how many turns it moves"
   done
   stop_cluster TERM
   refused "are wanted for KV blocks of each rank, and each may use" --backend cuda --kv-offloading-size 1000000

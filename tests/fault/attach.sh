@@ -63,7 +63,7 @@ kill -9 "$(pid_of trireme-coordin)"
 coordinator_again 1
 folder=$(echo "$XDG_STATE_HOME"/trireme/journal/*)
 [ "$(stat -c %a "$folder")" = 700 ] || fail "others can read the journal $folder"
-grep -qE 'of the journal [1-9][0-9]* jobs go on' "$RUN/log" || fail "no job goes on: $(grep journal "$RUN/log")"
+grep -qE '[1-9][0-9]* jobs of the journal continue' "$RUN/log" || fail "no job goes on: $(grep journal "$RUN/log")"
 sleep 0.3
 up_dies
 start_up "${common[@]}"

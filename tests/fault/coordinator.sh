@@ -120,7 +120,7 @@ ended_in_a_pause() {
   kill -TERM "$CLUSTER"
   wait "$CLUSTER"
   all_gone "$SINCE"
-  grep -q "last group was lost" "$RUN/queued" || fail "SIGTERM while the only group waits: the queued request says $(cat "$RUN/queued")"
+  grep -q "last replica was lost" "$RUN/queued" || fail "SIGTERM while the only group waits: the queued request says $(cat "$RUN/queued")"
   echo "SIGTERM while the only group waits to be started again: everything gone after $GONE ms"
 }
 

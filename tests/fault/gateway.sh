@@ -169,7 +169,7 @@ refused 2 '--tool-parser is "hermse"; it can be auto, none, hermes' --http 0 --t
 refused 2 '--reasoning-parser is "thin"; it can be none, think' --http 0 --reasoning-parser thin
 # Words of other servers: some change nothing, which is a warning, and one is refused.
 refused 2 'WARN - up: --swap-space has no effect: ' --swap-space 4 --trust-remote-code --http 1 --port 2
-refused 2 'say --kv-cache-dtype' --cache-type-k q8_0
+refused 2 'use --kv-cache-dtype' --cache-type-k q8_0
 # A chat template that cannot be read is no reason to serve nothing.
 mkdir "$RUN/model"
 cp "$MODEL"/*.json "$MODEL"/model.safetensors "$RUN/model"

@@ -30,7 +30,7 @@ for _ in 1 2; do
   answers "behind a death of group 1"
 done
 await_state 1 given_up
-client status | grep -q "group 1 is given_up: group 1 was killed by signal 9 (Killed); it is tried again in [0-9]* s" || fail "the status does not say why: $(client status)"
+client status | grep -q "replica 1 is given_up: replica 1 was killed by signal 9 (Killed); next start in [0-9]* s" || fail "the status does not say why: $(client status)"
 answers "while group 1 is given up"
 await_state 1 ready
 [ "$(rank_pid 0 0)" = "$other" ] || fail "group 0 was started again"
@@ -44,7 +44,7 @@ kill -9 "$(rank_pid 0 0)"
 wait_end
 code=$?
 [ $code = 1 ] || fail "exit code $code where no group is left"
-grep -q "group 0 was killed by signal 9 (Killed): giving up" "$RUN/log" || fail "no word of the end"
+grep -q "replica 0 was killed by signal 9 (Killed): giving up" "$RUN/log" || fail "no word of the end"
 nothing_left
 echo "the end of the last group is the end of the cluster"
 
@@ -62,7 +62,7 @@ groups_ready 2
 clients_start 4 100 # some on each
 touch "$RUN/broken.1"
 await_state 1 quarantined
-client status | grep -q "group 1 is quarantined: this host: a device of group 1 has failed: rank 0: .*uncorrectable ECC error" || fail "the status does not say what has failed: $(client status)"
+client status | grep -q "replica 1 is quarantined: this host: a GPU of replica 1 has failed: rank 0: .*uncorrectable ECC error" || fail "the status does not say what has failed: $(client status)"
 answers "beside a device that has failed"
 for _ in $(seq $LOOKS); do grep -q "cannot be opened" "$RUN/log" && break || sleep 0.05; done
 grep -q "cannot be opened" "$RUN/log" || fail "no new try behind the quarantine"
@@ -85,7 +85,7 @@ chmod +x "$RUN/bin/trireme-worker"
 CLUSTER=$!
 wait_ready
 await_state 1 quarantined
-client status | grep -q "group 1 is quarantined: this host: a device of group 1 has failed" || fail "the status does not say why: $(client status)"
+client status | grep -q "replica 1 is quarantined: this host: a GPU of replica 1 has failed" || fail "the status does not say why: $(client status)"
 answers "beside a group in quarantine"
 await_state 1 ready
 [ "$(epoch_of 1)" = 2 ] || fail "epoch $(epoch_of 1) behind a quarantine"

@@ -20,7 +20,7 @@ group_restarts() { # KIND PID
   clients_go_on "$since" "$before"
   [ "$(epoch_of 0)" = $((epoch + 1)) ] || fail "$kind: epoch $(epoch_of 0) after $epoch"
   for p in $old $pid; do gone "$p" || fail "$kind: process $p of the lost group still runs"; done
-  grep -q "group 0 .*killed by signal 9 (Killed).* starting it again" "$RUN/log" || fail "$kind: the log does not say that it was killed"
+  grep -q "replica 0 .*killed by signal 9 (Killed).* starting it again" "$RUN/log" || fail "$kind: the log does not say that it was killed"
   echo "up, $kind killed: served again after $SERVED ms, $REPLAYED of 8 clients' jobs were run again, all were answered after $LAST ms"
 }
 

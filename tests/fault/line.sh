@@ -9,7 +9,7 @@ same_workers() { # WHAT
 }
 came_back() { # RANK TIMES
   for _ in $(seq $LOOKS); do
-    [ "$(grep -c "rank $1 of group 0 had lost its connection, and is here again" "$RUN/log")" -ge "$2" ] && return
+    [ "$(grep -c "rank $1 of replica 0 has reconnected" "$RUN/log")" -ge "$2" ] && return
     sleep 0.05
   done
   fail "the log does not say $2 times that rank $1 came back"

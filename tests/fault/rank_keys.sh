@@ -47,9 +47,9 @@ told 0.0 0.1 1 "$key"          # a leader's key is none of its ranks
 told 0.1 1.1 1 "$key"          # another group
 told 0.1 0.0 2 "$key"          # before the next start of the group
 told 1.0 0.0 99 "$key"
-told 0.1 0.1 2 "refused: the group was not started under this epoch"
-told 0.1 0.1 18446744073709551615 "refused: the group was not started under this epoch"
-told 0.1 0.1 1 "refused: this rank of the group has registered over another connection"
+told 0.1 0.1 2 "refused: the replica was not started with this epoch"
+told 0.1 0.1 18446744073709551615 "refused: the replica was not started with this epoch"
+told 0.1 0.1 1 "refused: this rank of the replica has registered over another connection"
 clients_end "$SINCE"
 [ "$WRONG" = 0 ] || fail "$WRONG clients had an error: $WORDS"
 [ "$(ranks)" = "$before" ] || fail "groups were lost: $before, now $(ranks)"
@@ -64,8 +64,8 @@ for _ in 1 2 3 4 5; do
 done
 groups_ready 2
 [ "$(epoch_of 0)" = 2 ] || fail "group 0 has epoch $(epoch_of 0)"
-told 0.1 0.1 1 "refused: this start of the group is over"
-told 0.1 0.1 3 "refused: the group was not started under this epoch"
+told 0.1 0.1 1 "refused: this start of the replica is over"
+told 0.1 0.1 3 "refused: the replica was not started with this epoch"
 
 # Nor do others have it under the next coordinator, which knows the same keys.
 before=$(ranks)
@@ -74,7 +74,7 @@ groups_ready 2
 told 0.1 0.0 2 "$key"
 told 0.1 1.0 1 "$key"
 told none 0.1 2 "no connection"
-told 0.1 0.1 3 "refused: the group was not started under this epoch"
+told 0.1 0.1 3 "refused: the replica was not started with this epoch"
 [ "$(ranks)" = "$before" ] || fail "groups were lost: $before, now $(ranks)"
 own_key_alone
 [ "$(client submit --temperature 0 "37+48=")" = 85 ] || fail "no right answer at the end"

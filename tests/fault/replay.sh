@@ -27,7 +27,7 @@ groups_ready 1
 kill -9 "$(rank_pid 0 0)"
 requests_end twice
 n=$(runs_again 0 24)
-[ "$(grep -c 'runs again, in group 0 .* alone, after' "$RUN/log")" -ge 8 ] || fail "no jobs ran alone"
+[ "$(grep -c 'runs again, on replica 0 .* alone, after' "$RUN/log")" -ge 8 ] || fail "no jobs ran alone"
 echo "one group, killed twice: $n times a request was run again, all ended as undisturbed"
 stop_cluster TERM
 

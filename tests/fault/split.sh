@@ -21,7 +21,7 @@ breaks() { # KIND SIGNAL PID
 }
 
 start_up -dp 3 -ep 3 --offload-weights nvme --gpu-layers 0 --offload-prefetch-step 2
-told=$(grep -c "are the same on the 3 shards of this host: each reads 1/3 of them" "$RUN/log")
+told=$(grep -c "are the same on the 3 data-parallel ranks of this host: each reads 1/3 of them" "$RUN/log")
 [ "$told" = 3 ] || fail "$told of 3 shards say that they read a part of the weights"
 learn_answer 120
 [ "$(client submit --temperature 0 "37+48=")" = 85 ] || fail "a wrong answer"

@@ -73,7 +73,7 @@ ask() { # FOLDER I DELAY PROMPT ARGS...
       sleep 0.3
       continue
     fi
-    if grep -q 'three groups have died' "$out" "$out.err"; then echo poisoned >"$out.end" && return; fi
+    if grep -q 'three replicas have died' "$out" "$out.err"; then echo poisoned >"$out.end" && return; fi
     sleep 0.5 # the script counts a kill before it does it
     [ "$(starts)" != "$began" ] || break
     cp "$out.err" "$out.$began.err"

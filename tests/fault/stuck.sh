@@ -31,7 +31,7 @@ stuck() { # NAME WORDS
     ! hung "$since" || { kill -9 "$HOLDER" && fail "$2 does not die: up still runs"; }
     sleep 0.05
   done
-  grep -q "$2: process [0-9]* does not end, although it was killed: it is left behind" "$RUN/log" || fail "no word about $2"
+  grep -q "$2: process [0-9]* was killed but does not end: it is left behind" "$RUN/log" || fail "no word about $2"
   echo "$2 does not die: everything else has ended after $(($(now_ms) - since)) ms"
   kill -9 "$HOLDER"
   wait "$HOLDER" "$CLUSTER" 2>/dev/null

@@ -24,10 +24,10 @@ old=$(rank_pid 0 0)
 fill "0000000."
 kill -9 "$(rank_pid 1 0)"
 for _ in $(seq $LOOKS); do
-  grep -q "its weights (hash [0-9a-f]*) are not those of group 0 ([0-9a-f]*), which serves" "$RUN/log" && break
+  grep -q "its weights (hash [0-9a-f]*) are not those of replica 0 ([0-9a-f]*), which serves" "$RUN/log" && break
   sleep 0.05
 done
-client status | grep -q "group 1 is .*its weights (hash" || fail "the status does not say that the weights are others: $(client status)"
+client status | grep -q "replica 1 is .*its weights (hash" || fail "the status does not say that the weights are others: $(client status)"
 for _ in $(seq 10); do [ "$(client submit --temperature 0 "37+48=")" = 85 ] || fail "a wrong answer beside a group with other weights"; done
 [ "$(rank_pid 0 0)" = "$old" ] || fail "group 0 was started again"
 stop_cluster TERM

@@ -89,7 +89,7 @@ START_TEST(own_keys) {
   }
   tri_boot_rank r;
   ck_assert_int_eq(tri_boot_of_rank(&boot, 0, RANKS, &r, &err), TRI_USAGE);
-  ck_assert_ptr_nonnull(strstr(err.message, "no key for rank 4 of group 0"));
+  ck_assert_ptr_nonnull(strstr(err.message, "no key for rank 4 of replica 0"));
   tri_error_clear(&err);
   ck_assert_int_eq(tri_boot_of_rank(&boot, GROUPS, 0, &r, &err), TRI_USAGE);
   tri_boot_free(&boot);
@@ -144,18 +144,18 @@ START_TEST(damaged) {
   refuse_text("trireme-boot-2 short 0 1 1 " KEY " tcp://10.0.0.1:5", "the coordinator's key has not 40 characters");
   refuse_text("trireme-boot-2 " KEY " 0 1", "the number of ranks is missing or no number; it can be 1 to 1024");
   refuse_text("trireme-boot-2 " KEY " 0 1 1025 " KEY " tcp://10.0.0.1:5", "ranks is 1025; it can be 1 to 1024");
-  refuse_text("trireme-boot-2 " KEY " 0 65 1 " KEY " tcp://10.0.0.1:5", "groups is 65; it can be 1 to 64");
-  refuse_text("trireme-boot-2 " KEY " 0 0 1 " KEY " tcp://10.0.0.1:5", "groups is 0; it can be 1 to 64");
+  refuse_text("trireme-boot-2 " KEY " 0 65 1 " KEY " tcp://10.0.0.1:5", "replicas is 65; it can be 1 to 64");
+  refuse_text("trireme-boot-2 " KEY " 0 0 1 " KEY " tcp://10.0.0.1:5", "replicas is 0; it can be 1 to 64");
   /* Numbers that are not cut down to 32 or 64 bits, nor read as far as they go. */
   refuse_text("trireme-boot-2 " KEY " 0 1 4294967297 " KEY " tcp://10.0.0.1:5", "ranks is 4294967297; it can");
   refuse_text("trireme-boot-2 " KEY " 0 18446744073709551617 1 " KEY " tcp://10.0.0.1:5", "it can be 1 to 64");
   refuse_text("trireme-boot-2 " KEY " -0 1 1 " KEY " tcp://10.0.0.1:5",
-              "the first group is missing or no number; it can be 0 to 63");
+              "the first replica is missing or no number; it can be 0 to 63");
   refuse_text("trireme-boot-2 " KEY " 0 1x 1 " KEY " tcp://10.0.0.1:5",
-              "groups is missing or no number; it can be 1 to 64");
-  refuse_text("trireme-boot-2 " KEY " 5 1 2 " KEY " tcp://10.0.0.1:5", "damaged: the key of rank 1 of group 5");
+              "replicas is missing or no number; it can be 1 to 64");
+  refuse_text("trireme-boot-2 " KEY " 5 1 2 " KEY " tcp://10.0.0.1:5", "damaged: the key of rank 1 of replica 5");
   refuse_text("trireme-boot-2 " KEY " 0 1 1 short tcp://10.0.0.1:5",
-              "the key of rank 0 of group 0 has not 40 characters");
+              "the key of rank 0 of replica 0 does not have 40 characters");
   refuse_text("trireme-boot-2 " KEY " 0 1 1 " KEY, "damaged: it has no address");
 }
 END_TEST
@@ -172,16 +172,17 @@ START_TEST(named) {
   ck_assert_int_eq(tri_boot_from_env(&b, &err), TRI_OK);
   ck_assert_int_eq(tri_boot_of_rank(&b, 5, 0, &r, &err), TRI_OK);
   ck_assert_int_eq(tri_boot_of_rank(&b, 5, 1, &r, &err), TRI_CORRUPT);
-  ck_assert_msg(strstr(err.message, "TRIREME_BOOT: the key of rank 1 of group 5 is of no use"), "%s", err.message);
+  ck_assert_msg(strstr(err.message, "TRIREME_BOOT: the key of rank 1 of replica 5 is invalid"), "%s", err.message);
   tri_error_clear(&err);
   ck_assert_int_eq(tri_boot_save(path, &b, &err), TRI_OK);
   tri_boot_free(&b);
   ck_assert_int_eq(tri_boot_load(path, tri_now_ns(), &b, &err), TRI_OK);
   ck_assert_int_eq(tri_boot_public_key(&b, 5, 1, r.own.public_key, &err), TRI_CORRUPT);
-  ck_assert_msg(strstr(err.message, "boot test: the key of rank 1 of group 5 is of no use"), "%s", err.message);
+  ck_assert_msg(strstr(err.message, "boot test: the key of rank 1 of replica 5 is invalid"), "%s", err.message);
   tri_error_clear(&err);
   ck_assert_int_eq(tri_boot_of_rank(&b, 4, 1, &r, &err), TRI_USAGE);
-  ck_assert_msg(strstr(err.message, "boot test: the coordinator has no key for rank 1 of group 4"), "%s", err.message);
+  ck_assert_msg(strstr(err.message, "boot test: the coordinator has no key for rank 1 of replica 4"), "%s",
+                err.message);
   tri_boot_free(&b);
   unlink(path);
 }

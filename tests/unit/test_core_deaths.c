@@ -166,7 +166,7 @@ START_TEST(absent_in_a_drain) {
     tri_core_drain(w->core);
     lose(w, 0, 1);
     ck_assert(s->done == held);
-    tri_core_replica_died(w->core, w->now, 1, 1, "group 1 ended");
+    tri_core_replica_died(w->core, w->now, 1, 1, "replica 1 ended");
     tick(w, 100 * MS);
     expect_error(s, "peer_lost", "");
     ck_assert(strstr(s->message, "no disk"));
@@ -216,7 +216,7 @@ START_TEST(a_poison) {
   say(w, 3, jobs[1], 0, 1, "ab", false);
   restart(w, 3);
   expect_error(s[1], "peer_lost", "");
-  ck_assert(strstr(s[1]->message, "three groups have died") && strstr(s[1]->message, "no disk"));
+  ck_assert(strstr(s[1]->message, "three replicas have died") && strstr(s[1]->message, "no disk"));
   expect_text(s[1], 0, "ab");
   ck_assert(!s[2]->done && last_job(w) == jobs[2] && went_to(last_assign(w), 0, 4));
   say(w, 4, jobs[2], 0, 0, "x", true);

@@ -28,7 +28,7 @@ START_TEST(test_died) {
   struct world *w = world_create(2);
   start_replica(w, 0, 1, 1);
   start_replica(w, 1, 1, 1);
-  tri_core_replica_died(w->core, w->now, 1, 1, "group 1 was killed by signal 9 (Killed)");
+  tri_core_replica_died(w->core, w->now, 1, 1, "replica 1 was killed by signal 9 (Killed)");
   for (uint64_t i = 0; i < 4; i++) { /* none to the one that died */
     tri_client_msg m = submit_msg(i + 1);
     submit(w, "a", &m);
@@ -41,9 +41,9 @@ START_TEST(test_died) {
   ck_assert_int_eq(w->lost, 1);
   ck_assert_uint_eq(w->loss.replica, 1);
   ck_assert_int_eq(w->loss.rank, -1);
-  ck_assert_str_eq(w->lost_reason, "group 1 was killed by signal 9 (Killed)");
+  ck_assert_str_eq(w->lost_reason, "replica 1 was killed by signal 9 (Killed)");
   ck_assert(has_text(status_of(w, 1).state, "lost"));
-  ck_assert(has_text(status_of(w, 1).reason, "group 1 was killed by signal 9 (Killed)"));
+  ck_assert(has_text(status_of(w, 1).reason, "replica 1 was killed by signal 9 (Killed)"));
   ck_assert(has_text(status_of(w, 0).state, "ready") && !status_of(w, 0).reason.len);
   run_for(w, SECOND, false);
   ck_assert_int_eq(w->lost, 1);
@@ -56,7 +56,7 @@ START_TEST(test_last_words) {
   static const char words[] = "the device has failed", code[] = "device_lost";
   struct world *w = world_create(1);
   start_replica(w, 0, 1, 2);
-  tri_core_replica_died(w->core, w->now, 0, 1, "group 0 ended with code 5");
+  tri_core_replica_died(w->core, w->now, 0, 1, "replica 0 ended with code 5");
   tri_replica_msg m = {.op = TRI_REPLICA_FAILED, .failed = {.replica = 0, .rank = 1, .epoch = 1}};
   m.failed.message = (tri_wire_str){words, sizeof words - 1};
   m.failed.code = (tri_wire_str){code, sizeof code - 1};
@@ -80,11 +80,11 @@ START_TEST(test_died_of_another_epoch) {
   tick(w, SECOND);
   ck_assert_int_eq(w->lost, 0);
   /* One that never came, of which a status tells all the same. */
-  tri_core_replica_died(w->core, w->now, 1, 1, "group 1 ended with code 1");
+  tri_core_replica_died(w->core, w->now, 1, 1, "replica 1 ended with code 1");
   tick(w, SECOND);
   ck_assert_int_eq(w->lost, 0);
   ck_assert(has_text(status_of(w, 1).state, "absent"));
-  ck_assert(has_text(status_of(w, 1).reason, "group 1 ended with code 1"));
+  ck_assert(has_text(status_of(w, 1).reason, "replica 1 ended with code 1"));
   world_destroy(w);
 }
 END_TEST
@@ -95,7 +95,7 @@ START_TEST(test_died_at_the_end) {
   start_replica(w, 0, 1, 1);
   tri_core_drain(w->core);
   ck_assert_int_eq(w->drains, 1);
-  tri_core_replica_died(w->core, w->now, 0, 1, "group 0 ended with code 0");
+  tri_core_replica_died(w->core, w->now, 0, 1, "replica 0 ended with code 0");
   tick(w, SECOND);
   ck_assert_int_eq(w->lost, 0);
   world_destroy(w);
@@ -106,7 +106,7 @@ START_TEST(test_held) {
   struct world *w = world_create(2);
   start_replica(w, 0, 1, 1);
   start_replica(w, 1, 1, 1);
-  tri_core_replica_died(w->core, w->now, 1, 1, "group 1 ended with code 1");
+  tri_core_replica_died(w->core, w->now, 1, 1, "replica 1 ended with code 1");
   tri_core_replica_held(w->core, 1, TRI_CORE_GIVEN_UP, w->now + 30 * SECOND, "too often");
   tick(w, SECOND);
   tri_replica_status s = status_of(w, 1);

@@ -50,13 +50,13 @@ START_TEST(test_who_is_late) {
   expect_late((struct place[]){{8, 4, 90}, {8, 4, 89}, {8, IDLE, 12}, {8, IDLE, 12}}, "late: rank 1\n");
   /* those of a stage, which are equal */
   expect_late((struct place[]){{8, IDLE, 90}, {8, IDLE, 90}, {8, 5, 70}, {8, 5, 70}},
-              "late: rank 2, rank 3; these stand at the same place");
+              "late: rank 2, rank 3; these are at the same place");
 }
 END_TEST
 
 START_TEST(test_every_rank_is_there) {
   struct world *w = hang_at((struct place[]){{8, 4, 90}, {8, 4, 89}, {8, IDLE, 12}, {9, IDLE, 12}});
-  ck_assert(strstr(w->report, "group 0 (epoch 1, -tp 2 -pp 2 -dp 1) hangs: no progress for 10"));
+  ck_assert(strstr(w->report, "replica 0 (epoch 1, -tp 2 -pp 2 -dp 1) hangs: no progress for 10"));
   int lines = 0;
   for (const char *s = w->report; (s = strchr(s, '\n')); s++) lines++;
   ck_assert_int_eq(lines, 3 + 4);
@@ -138,7 +138,7 @@ END_TEST
 START_TEST(test_no_hang) {
   struct world *w = world_create(1);
   start_replica(w, 0, 1, 1);
-  tri_core_replica_died(w->core, w->now, 0, 1, "group 0 ended with code 1");
+  tri_core_replica_died(w->core, w->now, 0, 1, "replica 0 ended with code 1");
   tick(w, SECOND);
   ck_assert_int_eq(w->lost, 1);
   ck_assert_int_eq(w->hangs, 0);

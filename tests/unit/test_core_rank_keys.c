@@ -6,8 +6,8 @@
 Suite *suite_core_rank_keys(void);
 
 static const char no_key_of_it[] = "the key of this connection is not that of the rank";
-static const char not_begun[] = "the group was not started under this epoch";
-static const char over[] = "this start of the group is over: a newer one has begun, or it was given up";
+static const char not_begun[] = "the replica was not started with this epoch";
+static const char over[] = "this start of the replica is over: there is a newer one, or it was given up";
 
 /* A connection of its own, opened with the key of a rank. */
 static tri_peer thief_with_key_of(uint32_t replica, uint32_t rank) {
@@ -111,7 +111,7 @@ START_TEST(a_rank_comes_back) {
   ck_assert_str_eq(come_again(w, &now, &again), "no answer");
   w->lost_peer = rank_peer(0, 1, 1);
   again.reg.host = (tri_wire_str){"other", 5};
-  ck_assert_str_eq(come_again(w, &now, &again), "this rank of the group has registered over another connection");
+  ck_assert_str_eq(come_again(w, &now, &again), "this rank of the replica has registered over another connection");
   again.reg.host = registration(0, 1, 1, 2).reg.host;
   ck_assert_str_eq(come_again(w, &now, &again), "welcome");
   token_of(w, 1, last_job(w), 0, 1, byte_token['b'], 0, 0); /* the leader goes on meanwhile */
@@ -194,8 +194,8 @@ START_TEST(nobody_begins_another_start) {
   ck_assert_str_eq(answer_to(w, &thief, 0, 2, 1), not_begun); /* its own rank of a start that nobody has begun */
   ck_assert_str_eq(answer_to(w, &leader, 0, UINT64_MAX, 0), not_begun);
   ck_assert_str_eq(answer_to(w, &thief, 0, 0, 1), over);
-  ck_assert_str_eq(answer_to(w, &thief, 0, 1, 2), "there is no such group or rank in this cluster");
-  ck_assert_str_eq(answer_to(w, &thief, 2, 1, 0), "there is no such group or rank in this cluster");
+  ck_assert_str_eq(answer_to(w, &thief, 0, 1, 2), "there is no such replica or rank in this cluster");
+  ck_assert_str_eq(answer_to(w, &thief, 2, 1, 0), "there is no such replica or rank in this cluster");
   ck_assert(serves(w, 1) && !w->lost);
   tri_core_replica_expected(w->core, 0, 2); /* the one that is over has no say any more, nor has who does not come */
   ck_assert_str_eq(answer_to(w, &leader, 0, 3, 0), not_begun);
@@ -245,8 +245,8 @@ START_TEST(epochs_are_not_used_up) {
   static const uint64_t most = UINT64_C(1) << 32;
   struct world *w = world_create_alone(1);
   tri_peer thief = thief_with_key_of(0, 1);
-  ck_assert_ptr_nonnull(strstr(answer_to(w, &thief, 0, UINT64_MAX, 1), "more than 2^32 ahead"));
-  ck_assert_ptr_nonnull(strstr(answer_to(w, &thief, 0, most + 1, 1), "more than 2^32 ahead"));
+  ck_assert_ptr_nonnull(strstr(answer_to(w, &thief, 0, UINT64_MAX, 1), "more than 2^32 after"));
+  ck_assert_ptr_nonnull(strstr(answer_to(w, &thief, 0, most + 1, 1), "more than 2^32 after"));
   for (uint64_t epoch = most; epoch <= 3 * most; epoch += most) { /* as far as it gets, with each start lost */
     ck_assert_str_eq(answer_to(w, &thief, 0, epoch, 1), "welcome");
     tri_replica_msg failed = {.op = TRI_REPLICA_FAILED, .failed = {.replica = 0, .rank = 1, .epoch = epoch}};

@@ -272,7 +272,7 @@ static bool begin_start(struct world *w, uint64_t epoch) {
 START_TEST(test_refused_registrations) {
   struct world *w = world_create(2);
   ck_assert(!send_register(w, 2, 1, 0, 1));
-  ck_assert(strstr(w->welcome_text, "no such group"));
+  ck_assert(strstr(w->welcome_text, "no such replica"));
   ck_assert(!send_register(w, 0, 1, 0, 0));
   ck_assert(!send_register(w, 0, 1, 2, 2));
   ck_assert(!send_register(w, 0, 1, 0, 100000));

@@ -444,7 +444,7 @@ START_TEST(deaths_are_remembered) {
   lose(w, 0, 3);
   make_durable(w);
   ck_assert_str_eq(s->code, "peer_lost");
-  ck_assert_ptr_nonnull(strstr(s->message, "three groups have died"));
+  ck_assert_ptr_nonnull(strstr(s->message, "three replicas have died"));
   die(w);
 }
 END_TEST

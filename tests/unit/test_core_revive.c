@@ -17,7 +17,7 @@ START_TEST(earlier_starts_are_refused) {
   tri_core_replica_expected(w->core, 0, 3);
   tri_core_replica_expected(w->core, 9, 3); /* there is none */
   ck_assert(!send_register(w, 0, 2, 0, 1));
-  ck_assert(strstr(w->welcome_text, "this start of the group is over"));
+  ck_assert(strstr(w->welcome_text, "this start of the replica is over"));
   start_replica(w, 0, 3, 1);
   ck_assert_int_eq(w->ready, 1);
   tri_core_replica_expected(w->core, 0, 7); /* too late: it is here */

@@ -34,7 +34,8 @@ START_TEST(test_other_weights) {
   ck_assert_int_eq(w->ready, 2);
   ck_assert(!come(w, 2, 1, 8));
   ck_assert_int_eq(w->lost, 1);
-  ck_assert(strstr(w->lost_reason, "its weights (hash 0000000000000008) are not those of group 0 (0000000000000007)"));
+  ck_assert(
+      strstr(w->lost_reason, "its weights (hash 0000000000000008) are not those of replica 0 (0000000000000007)"));
   ck_assert_str_eq(w->welcome_text, w->lost_reason);
   ck_assert(come(w, 2, 2, 0)); /* one that does not say */
   world_destroy(w);
@@ -64,7 +65,7 @@ START_TEST(test_new_weights) {
   come(w, 0, 1, 7);
   send_ready(w, 0, 1);
   ck_assert(!come(w, 1, 1, 8));
-  tri_core_replica_died(w->core, w->now, 0, 1, "group 0 ended with code 1");
+  tri_core_replica_died(w->core, w->now, 0, 1, "replica 0 ended with code 1");
   ck_assert(come(w, 1, 2, 8)); /* nobody takes jobs with the old ones */
   send_ready(w, 1, 2);
   ck_assert_int_eq(w->ready, 2);
@@ -87,7 +88,7 @@ START_TEST(test_two_at_a_time) {
   send_ready(w, 0, 1);
   ck_assert_int_eq(w->ready, 1);
   ck_assert_int_eq(w->lost, 1);
-  ck_assert(strstr(w->lost_reason, "are not those of group 1"));
+  ck_assert(strstr(w->lost_reason, "are not those of replica 1"));
   world_destroy(w);
 }
 END_TEST
@@ -113,7 +114,7 @@ START_TEST(test_canaries) {
     be_ready(w, 0, ids, first, 3);
     be_ready(w, 1, others[i].ids, others[i].millis, 3);
     ck_assert_msg(w->lost == !others[i].fits, "case %zu: %s", i, w->lost_reason);
-    ck_assert(others[i].fits || strstr(w->lost_reason, "its canary disagrees with that of group 0"));
+    ck_assert(others[i].fits || strstr(w->lost_reason, "its canary disagrees with that of replica 0"));
     world_destroy(w);
   }
 }
@@ -149,14 +150,14 @@ START_TEST(test_jobs_of_other_weights) {
   m.id = 2;
   struct stream *waiting = submit(w, "a", &m);
   ck_assert_int_eq(w->num_assigns, 2);
-  tri_core_replica_died(w->core, w->now, 0, 1, "group 0 ended with code 1");
+  tri_core_replica_died(w->core, w->now, 0, 1, "replica 0 ended with code 1");
   tick(w, SECOND);
   come(w, 0, 2, 8);
   send_ready(w, 0, 2);
   expect_error(begun, "peer_lost", "");
   ck_assert_ptr_nonnull(strstr(begun->message, "the model has other weights since"));
   ck_assert(w->num_assigns == 3 && !waiting->done && !waiting->code[0]);
-  tri_core_replica_died(w->core, w->now, 0, 2, "group 0 ended with code 1");
+  tri_core_replica_died(w->core, w->now, 0, 2, "replica 0 ended with code 1");
   tick(w, SECOND);
   come(w, 0, 3, 8);
   send_ready(w, 0, 3);

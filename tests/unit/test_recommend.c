@@ -183,7 +183,7 @@ START_TEST(memory_is_the_largest_ranks) {
 }
 END_TEST
 
-/* A model of two trillion parameters over 256 devices: what does not fit on one comes with what it lacks. */
+/* A model of two trillion parameters over 256 GPUs: what does not fit on one comes with what it lacks. */
 START_TEST(many_devices) {
   static const int64_t memories[] = {40LL << 30, 1LL << 30};
   for (int i = 0; i < 2; i++) {
@@ -194,12 +194,12 @@ START_TEST(many_devices) {
     tri_recommend_config config = config_of(&c, 256, memories[i]);
     int64_t start = tri_now_ns();
     tri_status st = tri_recommend(&config, &r, &err);
-    printf("256 devices, %lld GiB each: %d layouts, %d fit, %.2f s\n", (long long)memories[i] >> 30, r.count, r.fitting,
+    printf("256 GPUs, %lld GiB each: %d layouts, %d fit, %.2f s\n", (long long)memories[i] >> 30, r.count, r.fitting,
            (double)(tri_now_ns() - start) * 1e-9);
     ck_assert_int_eq(st, i ? TRI_NO_CAPACITY : TRI_OK);
     ck_assert(i ? r.fitting == 0 : r.fitting > 0 && r.fitting < r.count);
     ck_assert(r.list[r.count - 1].missing > r.list[r.fitting].missing && r.list[r.fitting].missing > 0);
-    if (i) ck_assert_msg(strstr(err.message, "256 devices") && strstr(err.message, "lacks"), "%s", err.message);
+    if (i) ck_assert_msg(strstr(err.message, "256 GPUs") && strstr(err.message, "lacks"), "%s", err.message);
     tri_recommendations_free(&r);
   }
 }

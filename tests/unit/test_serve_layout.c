@@ -64,8 +64,8 @@ START_TEST(contradictions) {
        "-ep 16 does not divide data-parallel 1 x tensor-parallel 4: it could be 1, 2, 4"},
       {{.tp = 1024, .pp = 1024, .dp = 1024, .enable_expert_parallel = true, .replicas = 4},
        "tensor_parallel_size",
-       "4294967296 ranks in all groups: the most is 65536"},
-      {{.tp = 1, .pp = 1, .dp = 65}, "data_parallel_size", "65 replica groups: the most is 64"},
+       "4294967296 ranks in all replicas: the most is 65536"},
+      {{.tp = 1, .pp = 1, .dp = 65}, "data_parallel_size", "65 replicas: the most is 64"},
   };
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
     tri_serve_layout got;

@@ -40,12 +40,12 @@ START_TEST(hears_lines) {
   say(&u, "something else\nover");
   ck_assert(!tri_supervisor_gives_up(&s));
   ck_assert_int_eq(s.drain, 0);
-  say(&u, " group 0 ended");
+  say(&u, " replica 0 ended");
   ck_assert(!tri_supervisor_gives_up(&s));
   ck_assert(!s.why[0]);
   say(&u, " with code 1\nmore\n");
   ck_assert(tri_supervisor_gives_up(&s));
-  ck_assert_str_eq(s.why, "group 0 ended with code 1");
+  ck_assert_str_eq(s.why, "replica 0 ended with code 1");
   ck_assert(!tri_supervisor_gives_up(&s)); /* once */
   ck_assert_int_eq(tri_supervisor_poll_fd(&s), s.notice_fd);
   end(&s, &u);
@@ -76,10 +76,10 @@ START_TEST(hears_of_groups) {
   tri_supervisor s = begin(&u);
   s.on_event = note;
   s.ctx = text;
-  say(&u, "died 3 7 group 3 ended\nheld 1 given_up 30 it did\nheld 2 quarantined 600 host b: bad\nexpect 1 5\n");
+  say(&u, "died 3 7 replica 3 ended\nheld 1 given_up 30 it did\nheld 2 quarantined 600 host b: bad\nexpect 1 5\n");
   say(&u, "died x\nheld 1\nheld 1 given_up\ndied 4\nexpect 1\n");
   ck_assert(!tri_supervisor_gives_up(&s));
-  ck_assert_str_eq(text, "0 3 7 0 group 3 ended;1 1 0 30 it did;2 2 0 600 host b: bad;3 1 5 0 ;");
+  ck_assert_str_eq(text, "0 3 7 0 replica 3 ended;1 1 0 30 it did;2 2 0 600 host b: bad;3 1 5 0 ;");
   end(&s, &u);
 }
 END_TEST

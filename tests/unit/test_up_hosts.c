@@ -63,7 +63,7 @@ void __wrap_tri_log(tri_log_level level, const char *component, const char *fmt,
   vsnprintf(line, sizeof line, fmt, ap);
   va_end(ap);
   (void)component;
-  num_quarantines += level == TRI_LOG_ERROR && strstr(line, "It is not used for") != NULL;
+  num_quarantines += level == TRI_LOG_ERROR && strstr(line, "The host is not used for") != NULL;
 }
 
 /* ---- hosts ---- */

@@ -33,25 +33,23 @@ struct bench_options {
 #define B struct bench_options
 static const tri_option own_options[] = {
     {TRI_OPT(B, requests), .name = "num-prompts", .min = 1, .max = MAX_REQUESTS, .fallback = "256", .metavar = "N",
-     .group = "Benchmark", .help = "requests, all of which wait at the start"},
+     .group = "Benchmark", .help = "requests, all of them waiting at the start"},
     {TRI_OPT(B, min_in), .name = "min-input-len", .min = 1, .max = MAX_LEN, .fallback = "32", .metavar = "N",
      .group = "Benchmark", .help = "tokens of the shortest prompt"},
     {TRI_OPT(B, max_in), .name = "max-input-len", .min = 0, .max = MAX_LEN, .fallback = "0", .metavar = "N",
      .group = "Benchmark",
-     .help = "tokens of the longest, every length between is as likely; 0: 1024, or two thirds of what "
-             "the model takes"},
+     .help = "tokens of the longest prompt (lengths are uniform); 0: 1024, or two thirds of the model's limit"},
     {TRI_OPT(B, min_out), .name = "min-output-len", .min = 1, .max = MAX_LEN, .fallback = "16", .metavar = "N",
      .group = "Benchmark", .help = "tokens of the shortest answer"},
     {TRI_OPT(B, max_out), .name = "max-output-len", .min = 0, .max = MAX_LEN, .fallback = "0", .metavar = "N",
      .group = "Benchmark",
-     .help = "tokens of the longest, every length between is as likely; 0: 512, or a third of what the "
-             "model takes"},
+     .help = "tokens of the longest answer (lengths are uniform); 0: 512, or a third of the model's limit"},
     {TRI_OPT(B, rounds), .name = "num-iters", .min = 1, .max = MAX_ROUNDS, .fallback = "3", .metavar = "N",
-     .group = "Benchmark", .help = "how often each is timed, in turn; the medians count"},
+     .group = "Benchmark", .help = "timed runs of each kind of batching, in turn; their median is reported"},
     {TRI_OPT(B, warmups), .name = "num-iters-warmup", .min = 0, .max = MAX_ROUNDS, .fallback = "1", .metavar = "N",
-     .group = "Benchmark", .help = "how often each runs before"},
+     .group = "Benchmark", .help = "runs of each before that"},
     {TRI_OPT(B, json), .name = "json", .fallback = "false", .group = "Benchmark",
-     .help = "one JSON object instead of a table"},
+     .help = "print one JSON object instead of a table"},
 };
 #undef B
 enum { NUM_OWN = sizeof own_options / sizeof *own_options };
@@ -60,13 +58,13 @@ static tri_options_spec spec = {
     .program = "trireme bench batching",
     .usage = "MODEL [OPTION]...",
     .arg_option = "model",
-    .summary = "Compares iteration-level with request-level batches of one rank's engine, without a server.",
-    .epilog = "--max-num-seqs is how many sequences a batch has at most; by default there are KV blocks for\n"
-              "all of them. --seed is also that of the lengths. The other options of trireme-worker are\n"
-              "understood and change nothing; the layout can only be one rank.\n"
+    .summary = "Compares continuous batching with request-level batches on one rank, without a server.",
+    .epilog = "--max-num-seqs is the largest batch; by default the KV cache has room for all its sequences. --seed\n"
+              "also sets the lengths. Other options of trireme-worker are accepted and ignored. The layout must be\n"
+              "one rank.\n"
               "\n"
-              "On a CPU, where a step costs by its tokens, the gain over packed batches is about 1: the figure\n"
-              "is for devices.\n"
+              "On a CPU, the time of a step grows with its tokens, so that the gain over packed batches is about 1:\n"
+              "use a GPU for this benchmark.\n"
               "\nExample:\n"
               "  trireme bench batching --model DIR --load-format dummy --max-num-seqs 64 --json\n",
     .version = "trireme bench batching " TRIREME_VERSION,

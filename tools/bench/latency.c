@@ -32,15 +32,15 @@ struct bench_options {
 static const tri_option own_options[] = {
     {TRI_OPT(struct bench_options, input_len), .name = "input-len", .min = 0, .max = 1 << 20, .fallback = "0",
      .metavar = "N", .group = "Benchmark",
-     .help = "prompt tokens of each sequence, fed in one step; 0: 512, or as many as the model takes"},
+     .help = "prompt tokens of each sequence, in one step; 0: 512, or the model's limit"},
     {TRI_OPT(struct bench_options, output_len), .name = "output-len", .min = 2, .max = MAX_ROUNDS, .fallback = "64",
      .metavar = "N", .group = "Benchmark", .help = "decode steps"},
     {TRI_OPT(struct bench_options, batch_size), .name = "batch-size", .min = 1, .max = 1024, .fallback = "1",
      .metavar = "N", .group = "Benchmark", .help = "sequences that decode together"},
     {TRI_OPT(struct bench_options, rounds), .name = "num-iters", .min = 1, .max = MAX_ROUNDS, .fallback = "7",
-     .metavar = "N", .group = "Benchmark", .help = "prompts that are timed"},
+     .metavar = "N", .group = "Benchmark", .help = "timed prompts"},
     {TRI_OPT(struct bench_options, json), .name = "json", .fallback = "false", .group = "Benchmark",
-     .help = "one JSON object instead of a table"},
+     .help = "print one JSON object instead of a table"},
 };
 enum { NUM_OWN = sizeof own_options / sizeof *own_options };
 
@@ -49,19 +49,18 @@ static tri_options_spec spec = {
     .usage = "MODEL [OPTION]...",
     .arg_option = "model",
     .summary =
-        "Times prompts and decode steps of one rank, or an encoder's batches, against the machine's floors, without "
-        "a server.",
+        "Times prefill and decode steps of one rank, or an encoder's batches, without a server, and compares them "
+        "with the machine's floors.",
     .epilog =
-        "A floor is what the machine could do at best. That of a decode step is reading its weights and KV cache "
-        "once,\n"
-        "at the rate of a plain read. That of a prompt is its multiplications at the best rate of the BLAS's sgemm,\n"
-        "which computes in float32 whatever the weights' type (on a device: of its library's products of that type),\n"
-        "or one reading of the weights where that takes longer. Kernels that compute in 16 or 8 bits can be faster\n"
-        "than sgemm: a ratio above 1 for a prompt says so.\n\n"
-        "With --autotune, --max-num-seqs and --max-num-batched-tokens have the products of larger steps than this\n"
-        "benchmark's measured, too. The other options of trireme-worker are understood and change nothing; the layout "
-        "can\n"
-        "only be one rank.\n",
+        "A floor is the shortest time that the machine allows. For a decode step it is one read of the weights and\n"
+        "the KV cache at the measured bandwidth. For a prompt it is the arithmetic at the best rate of the BLAS's "
+        "sgemm\n"
+        "(on a GPU, of cuBLAS in the weights' type), or one read of the weights if that takes longer. Kernels in 16 "
+        "or\n"
+        "8 bits can beat sgemm: the ratio of a prompt is then above 1.\n\n"
+        "With --autotune, --max-num-seqs and --max-num-batched-tokens extend the tuning to larger steps. Other "
+        "options\n"
+        "of trireme-worker are accepted and ignored. The layout must be one rank.\n",
     .version = "trireme bench latency " TRIREME_VERSION,
     .config_file = true,
 };
@@ -293,7 +292,7 @@ static void print(struct bench *b, double prompt, double prompt_floor, double de
     printf("experts, a step:          %9.1f    of %lld in each layer, in the mean of the last steps\n", b->experts,
            (long long)e->model.moe.num_experts);
   if (e->depth > 1)
-    printf("host, a step:             %9.3f ms   hidden behind the device in %d of %d steps\n", host_time(b) * 1e3,
+    printf("host, a step:             %9.3f ms   hidden behind the GPU in %d of %d steps\n", host_time(b) * 1e3,
            b->num_hidden, b->o.output_len);
 }
 

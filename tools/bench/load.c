@@ -33,15 +33,15 @@ static const tri_option own_options[] = {
     {TRI_OPT(struct bench_options, rounds), .name = "num-iters", .min = 1, .max = MAX_ROUNDS, .fallback = "3",
      .metavar = "N", .group = "Benchmark", .help = "times that the weights are loaded"},
     {TRI_OPT(struct bench_options, io), .name = "io", .choices = io_names, .fallback = "auto", .group = "Benchmark",
-     .help = "what reads the files; auto: io_uring, or threads where it is refused"},
+     .help = "how files are read; auto: io_uring, or threads if it is not permitted"},
     {TRI_OPT(struct bench_options, depth), .name = "queue-depth", .min = 1, .max = 32, .fallback = "32", .metavar = "N",
-     .group = "Benchmark", .help = "reads at once"},
+     .group = "Benchmark", .help = "reads at a time"},
     {TRI_OPT(struct bench_options, piece), .name = "piece-size", .min = 1, .max = 4, .fallback = "4", .metavar = "MIB",
-     .group = "Benchmark", .help = "the longest read"},
+     .group = "Benchmark", .help = "size of the longest read"},
     {TRI_OPT(struct bench_options, direct), .name = "direct", .fallback = "true", .group = "Benchmark",
-     .help = "past the page cache where the file system allows it"},
+     .help = "bypass the page cache if the file system allows it"},
     {TRI_OPT(struct bench_options, json), .name = "json", .fallback = "false", .group = "Benchmark",
-     .help = "one JSON object instead of a table"},
+     .help = "print one JSON object instead of a table"},
 };
 enum { NUM_OWN = sizeof own_options / sizeof *own_options };
 
@@ -49,9 +49,9 @@ static tri_options_spec spec = {
     .program = "trireme bench load",
     .usage = "MODEL [OPTION]...",
     .arg_option = "model",
-    .summary = "Times how one rank loads its weights, the first of so many tensor-parallel ones, against reading the "
-               "same files and doing nothing with them.",
-    .epilog = "The other options of trireme-worker are understood and change nothing.\n",
+    .summary = "Times how one rank loads its weights (with -tp, the first rank), compared with reading the same files "
+               "and discarding the bytes.",
+    .epilog = "Other options of trireme-worker are accepted and ignored.\n",
     .version = "trireme bench load " TRIREME_VERSION,
     .config_file = true,
 };

@@ -32,30 +32,31 @@ struct bench_options {
 
 static const tri_option options[] = {
     {TRI_OPT(struct bench_options, model), .name = "model", .metavar = "DIR",
-     .help = "an encoder, or an encoder-decoder for its encoder; only its config.json is read. Default: the shape of "
-             "BERT-base"},
+     .help = "folder of an encoder, or of an encoder-decoder for its encoder; only its config.json is read. Default: "
+             "the shape of BERT-base"},
     {TRI_OPT(struct bench_options, requests), .name = "requests", .min = 1, .max = MAX_REQUESTS, .fallback = "1000",
      .metavar = "N", .help = "batches, one after the other"},
     {TRI_OPT(struct bench_options, min_len), .name = "min-len", .min = 1, .max = MAX_LEN, .fallback = "5",
      .metavar = "N", .help = "tokens of the shortest sequence"},
     {TRI_OPT(struct bench_options, max_len), .name = "max-len", .min = 1, .max = MAX_LEN, .fallback = "500",
-     .metavar = "N", .help = "tokens of the longest; every length between is as likely"},
+     .metavar = "N", .help = "tokens of the longest sequence; lengths are uniform"},
     {TRI_OPT(struct bench_options, batch), .name = "batch", .min = 1, .max = MAX_BATCH, .fallback = "1", .metavar = "N",
-     .help = "sequences of a batch, each with a length of its own, without padding"},
+     .help = "sequences of a batch, each with its own length, without padding"},
     {TRI_OPT(struct bench_options, idle_every), .name = "idle-every", .min = 1, .max = MAX_REQUESTS, .fallback = "1",
-     .metavar = "N", .help = "after so many batches there is a moment to give memory back"},
+     .metavar = "N", .help = "batches between two moments in which memory can be released"},
     {TRI_OPT(struct bench_options, release_after), .name = "release-after", .min = 1, .max = MAX_REQUESTS,
-     .fallback = "64", .metavar = "N", .help = "batches that a chunk must have gone unused before it is given back"},
+     .fallback = "64", .metavar = "N", .help = "batches after which an unused chunk is released"},
     {TRI_OPT(struct bench_options, seed), .name = "seed", .no_letters = true, .fallback = "0", .metavar = "N",
-     .help = "of the lengths"},
+     .help = "seed of the lengths"},
     {TRI_OPT(struct bench_options, json), .name = "json", .fallback = "false",
-     .help = "one JSON object instead of a table"},
+     .help = "print one JSON object instead of a table"},
 };
 
 static const tri_options_spec spec = {
     .program = "trireme bench memory",
     .usage = "[OPTION]...",
-    .summary = "Compares allocators for an encoder's activations on sequences of random lengths, without running it.",
+    .summary = "Compares allocators for an encoder's activations, with sequences of random lengths, without running "
+               "the model.",
     .version = "trireme bench memory " TRIREME_VERSION,
     TRI_OPTIONS(options),
 };

@@ -42,14 +42,13 @@ static const tri_option own_options[] = {
     {TRI_OPT(struct bench_options, batch_size), .name = "batch-size", .min = 1, .max = 1024, .fallback = "1",
      .metavar = "N", .group = "Benchmark", .help = "sequences that decode together"},
     {TRI_OPT(struct bench_options, rounds), .name = "num-iters", .min = 1, .max = MAX_ROUNDS, .fallback = "5",
-     .metavar = "N", .group = "Benchmark", .help = "steps that are timed"},
+     .metavar = "N", .group = "Benchmark", .help = "timed steps"},
     {TRI_OPT(struct bench_options, prompts), .name = "prompts", .fallback = "false", .group = "Benchmark",
-     .help = "time steps of all sequences' prompts instead of their next tokens"},
+     .help = "time prefill steps of all sequences instead of decode steps"},
     {TRI_OPT(struct bench_options, verify), .name = "verify", .fallback = "false", .group = "Benchmark",
-     .help = "instead: compare every part that comes, twice, with the file that it comes from, and with a pack's "
-             "checksums"},
+     .help = "instead: compare every streamed part, twice, with its file, and with the checksums of a pack"},
     {TRI_OPT(struct bench_options, json), .name = "json", .fallback = "false", .group = "Benchmark",
-     .help = "one JSON object instead of a table"},
+     .help = "print one JSON object instead of a table"},
 };
 enum { NUM_OWN = sizeof own_options / sizeof *own_options };
 
@@ -58,17 +57,17 @@ static tri_options_spec spec = {
     .arg_option = "model",
     .usage = "MODEL {--gpu-layers N | --cpu-offload-gb N | --max-in-cpu BYTES} [OPTION]...\n"
              "       mpirun -n N trireme-bench-stream --model DIR {-tp N | -dp N --replicas 1} ...",
-    .summary = "Times steps of one rank whose weights come from files in every step, against the disk alone and "
-               "against computing alone, without a server.",
+    .summary =
+        "Times steps of one rank that streams its weights, without a server, compared with the disk alone and with "
+        "computing alone.",
     .epilog =
-        "The floor is the longest of these: the bare reader, which reads the same ranges of the same files and does\n"
-        "nothing with them, of a device bare copies from the host's memory, and the same step of an engine that keeps\n"
-        "all weights in memory. Where there is no room for the latter, it is not measured. The ratio is the floor "
-        "over\n"
-        "the step. Under mpirun ranks are shards of a group (-dp), which read or bring for each other what they "
-        "stream,\n"
-        "or have a slice of every layer each (-tp).\n\n"
-        "The other options of trireme-worker are understood and change nothing.\n",
+        "The floor is the longest of these: a bare reader, which reads the same ranges of the same files and discards\n"
+        "them; on a GPU, bare copies from host memory; and the same step with all weights in memory, which is left "
+        "out\n"
+        "if they do not fit. The ratio is the floor divided by the step. Under mpirun, ranks are data-parallel ranks "
+        "of\n"
+        "one replica (-dp), which share what they read, or tensor-parallel ranks with a slice of every layer (-tp).\n\n"
+        "Other options of trireme-worker are accepted and ignored.\n",
     .version = "trireme bench stream " TRIREME_VERSION,
     .config_file = true,
 };
@@ -348,7 +347,7 @@ static void print_text(const struct bench *b, const struct report *r) {
            tri_offload_about(e->offload));
   if (r->dram > 0) printf("  from the host:        %9.1f MB, %6.2f GB/s\n", r->dram * 1e-6, r->dram / r->step * 1e-9);
   if (r->peer > 0)
-    printf("  from other shards:    %9.1f MB, %6.2f GB/s (%d of them, which do the same)\n", r->peer * 1e-6,
+    printf("  from other ranks:     %9.1f MB, %6.2f GB/s (%d of them, which do the same)\n", r->peer * 1e-6,
            r->peer / r->step * 1e-9, b->layout.dp - 1);
   if (r->dram > 0)
     printf("floor, bare copies:     %9.3f s   %6.2f GB/s over %s link%s\n", r->link, b->size * r->dram / r->link * 1e-9,
@@ -393,8 +392,8 @@ static tri_status join(struct bench *b, int *argc, char ***argv, tri_error *err)
   b->layout.dp = y.dp;
   if (y.pp * y.ep * y.replicas == 1 && y.tp * y.dp == b->size && b->size <= TRI_SPLIT_MAX_RANKS) return TRI_OK;
   return tri_fail(err, TRI_USAGE, "tensor_parallel_size",
-                  "%d ranks: it times one group of one stage whose experts are not shared, with -tp %d or "
-                  "-dp %d --replicas 1, or both, at most %d ranks",
+                  "%d ranks: it times one replica of one stage without expert parallelism, with -tp %d or -dp %d "
+                  "--replicas 1, or both, at most %d ranks",
                   b->size, b->size, b->size, TRI_SPLIT_MAX_RANKS);
 }
 

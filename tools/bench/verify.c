@@ -87,7 +87,7 @@ tri_status tri_bench_verify(tri_engine *e, bool json, tri_error *err) {
   const char *from = v.source.pack ? "pack" : "checkpoint";
   if (!e->backend->host_memory)
     return tri_fail(err, TRI_UNSUPPORTED, "verify",
-                    "a device's ring cannot be looked at: --backend cpu reads the same");
+                    "a GPU's ring buffer cannot be checked: --backend cpu reads the same");
   v.plain = tri_malloc(longest(&v), 1);
   if (!v.plain) return tri_fail(err, TRI_NO_MEMORY, "verify", "no memory for %zu bytes of a file", longest(&v));
   tri_status st = TRI_OK;

@@ -116,7 +116,7 @@ static void check_backend(tri_findings *out) {
   else
     SAY(x->value, "%.250s", err.message[0] ? err.message : tri_status_text(st));
   if (st != TRI_OK)
-    SAY(x->advice, "Devices are there and this build cannot use them; --backend cpu computes on the host.");
+    SAY(x->advice, "There are GPUs, but this build cannot use them; --backend cpu computes on the host.");
   tri_backend_destroy(be);
   int version = nccl_version();
   x = tri_findings_add(out, version ? TRI_LEVEL_OK : TRI_LEVEL_WARN, "nccl");
@@ -124,7 +124,7 @@ static void check_backend(tri_findings *out) {
     SAY(x->value, "NCCL %d.%d.%d", version / 10000, version / 100 % 100, version % 100);
   else
     SAY(x->value, "libnccl.so.2 cannot be opened");
-  if (!version) SAY(x->advice, "Groups of several devices sum through NCCL: install libnccl2.");
+  if (!version) SAY(x->advice, "Ranks on several GPUs need NCCL: install libnccl2.");
 }
 
 /* ---- ports ---- */

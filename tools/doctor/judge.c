@@ -32,9 +32,8 @@ static void judge_memory(const tri_host_facts *h, int64_t model_bytes, tri_findi
   VALUE(x, "%.1f GiB of %.1f available, %.1f with control groups", gib(h->memory_available), gib(h->memory),
         gib(h->memory_allowed));
   if (model_bytes) LIMIT(x, "the weights have %.1f GiB", gib(model_bytes));
-  if (small)
-    ADVICE(x, "One rank of this host's memory cannot hold the weights: use devices, more ranks, int8 or streaming.");
-  if (tiny) ADVICE(x, "Less than 0.5 GiB is free: end what takes it, or raise the control group's limit.");
+  if (small) ADVICE(x, "The weights do not fit into this host's memory: use GPUs, more ranks, int8 or streaming.");
+  if (tiny) ADVICE(x, "Less than 0.5 GiB is free: end other programs, or raise the control group's limit.");
 }
 
 static void judge_limit(const char *check, const char *unit, int64_t value, int64_t divisor, int64_t fail, int64_t warn,
@@ -150,16 +149,15 @@ void tri_judge_device(int number, const tri_device_facts *d, tri_findings *out) 
   /* The generation falls while a device is idle, its width does not. */
   if (d->pcie_width > 0 && d->pcie_width < d->most_pcie_width) {
     x->level = TRI_LEVEL_WARN;
-    ADVICE(x, "The device has fewer PCIe lanes than it could: look at its slot, riser and switch.");
+    ADVICE(x, "The GPU has fewer PCIe lanes than it could: check its slot, riser and switch.");
   }
   if (d->memory_mib > 0 && d->used_mib * 20 > d->memory_mib) {
     x->level = TRI_LEVEL_WARN;
-    ADVICE(x, "Another process has more than a twentieth of the device's memory: end it, or leave the device out.");
+    ADVICE(x, "Another process uses more than 5%% of the GPU's memory: end it, or do not use this GPU.");
   }
   if (d->ecc_errors > 0) {
     x->level = TRI_LEVEL_FAIL;
-    ADVICE(x,
-           "The device's memory has had errors that could not be corrected: drain the host and reset or replace it.");
+    ADVICE(x, "The GPU's memory has had uncorrectable errors: drain the host and reset or replace the GPU.");
   }
 }
 
@@ -175,11 +173,11 @@ void tri_judge_mpirun(const char *version, tri_findings *out) {
   if (!version || !known) {
     x->level = TRI_LEVEL_FAIL;
     VALUE(x, "%s%.150s", version ? "not Open MPI: " : "mpirun is not in PATH", version ? version : "");
-    ADVICE(x, "Install Open MPI (openmpi-bin), and see that its mpirun is the first one in PATH.");
+    ADVICE(x, "Install Open MPI (openmpi-bin), with its mpirun first in PATH.");
     return;
   }
   VALUE(x, "Open MPI %d.%d", major, minor);
   if (major == 4) return;
   x->level = TRI_LEVEL_WARN;
-  ADVICE(x, "Trireme is tested with Open MPI 4.1: others may name the options that it gives otherwise.");
+  ADVICE(x, "Trireme is tested with Open MPI 4.1; other versions may not accept its options.");
 }

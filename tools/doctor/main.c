@@ -15,26 +15,26 @@ static const char *const launchers[] = {"mpirun", "srun", NULL};
 
 static const tri_option table[] = {
     {TRI_OPT(tri_doctor_options, model), .name = "model", .alias = "m", .metavar = "DIR",
-     .help = "a model's folder, whose size and disk are looked at"},
+     .help = "model folder whose size and disk to check"},
     {TRI_OPT(tri_doctor_options, nvme_path), .name = "nvme-path", .metavar = "DIR[,DIR...]",
-     .help = "folders that packs of weights are to go to"},
+     .help = "folders that packs of weights will go to"},
     {TRI_OPT(tri_doctor_options, ports), .name = "ports", .metavar = "N[,N...]", .fallback = "8000",
-     .help = "TCP ports that are to be free"},
+     .help = "TCP ports that must be free"},
     {TRI_OPT(tri_doctor_options, hosts), .name = "hosts", .metavar = "H:N,...",
-     .help = "hosts to look at, as trireme up takes them; default: this one, or a Slurm job's nodes"},
+     .help = "hosts to check, as for trireme up; default: this host, or a Slurm job's nodes"},
     {TRI_OPT(tri_doctor_options, hostfile), .name = "hostfile", .metavar = "FILE",
-     .help = "the same from a file: a host a line, \"NAME slots=N\""},
+     .help = "the same from a file with a host a line, \"NAME slots=N\""},
     {TRI_OPT(tri_doctor_options, launcher), .name = "launcher", .choices = launchers, .fallback = "mpirun",
-     .help = "what starts programs on hosts"},
+     .help = "program that starts others on hosts"},
     {TRI_OPT(tri_doctor_options, launcher_args), .name = "launcher-args", .metavar = "\"ARG...\"",
      .help = "more arguments for the launcher"},
     {TRI_OPT(tri_doctor_options, mpi_start), .name = "mpi-start", .fallback = "true",
      .help = "start two ranks with MPI, which takes a second"},
     {TRI_OPT(tri_doctor_options, timeout), .name = "timeout", .min = 1, .max = 3600, .fallback = "60",
-     .metavar = "SECONDS", .help = "how long a host, or the two ranks, may take"},
+     .metavar = "SECONDS", .help = "time limit for a host, or for the two ranks"},
     {TRI_OPT(tri_doctor_options, json), .name = "json", .help = "print one JSON object"},
     {TRI_OPT(tri_doctor_options, last_hang), .name = "last-hang",
-     .help = "print the report of the last group that hung, which its coordinator has kept on this host"},
+     .help = "print the report of the last replica that hung, which its coordinator keeps on this host"},
     {TRI_OPT(tri_doctor_options, mpi_rank), .name = "mpi-rank", .hidden = true, .help = "be one of the two ranks"},
     {TRI_OPT(tri_doctor_options, this_host), .name = "this-host", .hidden = true,
      .help = "this one, in a Slurm job too"},
@@ -43,8 +43,8 @@ static const tri_option table[] = {
 static const tri_options_spec spec = {
     .program = "trireme doctor",
     .usage = "[OPTION]...",
-    .summary = "Checks this host, or those of a list, before a cluster is started there. Exit code 1 where something "
-               "would fail.",
+    .summary =
+        "Checks this host, or a list of hosts, before a cluster is started there. Exit code 1 if something would fail.",
     .epilog = "Examples:\n"
               "  trireme doctor --model DIR\n"
               "  trireme doctor --model DIR --hosts a:8,b:8 --json\n"
@@ -61,7 +61,7 @@ static int show_last_hang(void) {
   tri_status st = tri_last_hang_read(path, &text, &len, &err);
   if (st == TRI_OK) fwrite(text, 1, len, stdout);
   if (st == TRI_NOT_FOUND)
-    fprintf(stderr, "trireme doctor: no group has hung, as far as is known here: there is no %s\n",
+    fprintf(stderr, "trireme doctor: no report of a replica that hung: there is no %s\n",
             path[0] ? path : "state folder (XDG_STATE_HOME, HOME)");
   else if (st != TRI_OK)
     fprintf(stderr, "trireme doctor: %s: %s\n", path, err.message[0] ? err.message : tri_status_text(st));

@@ -20,10 +20,11 @@ struct pack_options {
 static tri_options_spec spec = {
     .program = "trireme pack",
     .usage = "MODEL --nvme-path DIR[,DIR...] [OPTION]...",
-    .summary = "Makes the packs that the ranks of a layout stream their weights from, so that a start finds them.",
-    .epilog = "Packs are for one layout, type and quantization, and for the checkpoint as it is now. What is there\n"
-              "already is left alone; what was begun goes on. Ranks on other hosts need packs on those hosts.\n\n"
-              "The other options of trireme-worker are understood and change nothing.\n",
+    .summary = "Writes the packs that the ranks of a layout stream their weights from, so that a start finds them.",
+    .epilog = "A pack is for one layout, type and quantization, and for the present state of the checkpoint. Complete "
+              "packs are\n"
+              "kept, incomplete ones are continued. Ranks on other hosts need packs on those hosts.\n\n"
+              "Other options of trireme-worker are accepted and ignored.\n",
     .version = "trireme pack " TRIREME_VERSION,
     .config_file = true,
     .arg_option = "model",

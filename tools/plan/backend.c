@@ -38,11 +38,11 @@ static void tell_assumption(struct plan *p) {
   const char *rates = kind && !kind->measured ? "rates by its data sheet" : "rates as measured on one";
   tri_memory_text((uint64_t)p->ledger.memory, memory);
   if (!kind)
-    snprintf(p->assumption, sizeof p->assumption, "for the processors of this host");
+    snprintf(p->assumption, sizeof p->assumption, "for the CPUs of this host");
   else if (p->device[0])
-    snprintf(p->assumption, sizeof p->assumption, "for the devices of this host");
+    snprintf(p->assumption, sizeof p->assumption, "for the GPUs of this host");
   else
-    snprintf(p->assumption, sizeof p->assumption, "%s %s, of which a rank may use %s%s; %s%s",
+    snprintf(p->assumption, sizeof p->assumption, "%s %s, a rank may use %s%s; %s%s",
              p->o->device ? "for" : "assumed:", kind->title, memory, p->o->memory ? " (--memory-per-rank)" : "", rates,
              p->o->device ? "" : "; --device h200, h100, a100, l40s or b200 plans for another");
 }

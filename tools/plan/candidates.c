@@ -28,7 +28,7 @@ static tri_status add(struct list *l, tri_serve_layout y) {
   y.replicas = l->devices / tri_serve_layout_world(&y);
   if (y.replicas > most_of("replicas") || tri_shard_make(l->c, p, &ignored, NULL) != TRI_OK) return TRI_OK;
   if (tri_array_reserve(&l->at, l->count, &l->cap, 1, sizeof *l->at) != TRI_OK)
-    return tri_fail(l->err, TRI_NO_MEMORY, "devices", "no memory for the layouts of %d devices", l->devices);
+    return tri_fail(l->err, TRI_NO_MEMORY, "devices", "no memory for the layouts of %d GPUs", l->devices);
   l->at[l->count++] = y;
   return TRI_OK;
 }

@@ -29,18 +29,18 @@ static tri_status check_options(const struct plan *p, tri_error *err) {
   };
   for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++)
     if (fixed[i].given)
-      return tri_fail(err, TRI_USAGE, fixed[i].field, "--devices looks for a layout, and %s is a part of one",
-                      fixed[i].option);
+      return tri_fail(err, TRI_USAGE, fixed[i].field,
+                      "--devices searches for a layout, and %s is part of one: give only one of them", fixed[i].option);
   if (v->hot_experts > 0)
     return tri_fail(err, TRI_USAGE, "hot_experts",
-                    "--devices ranks layouts with all experts on devices, and --hot-experts is for those that the host "
-                    "has: give one of them up");
+                    "--devices ranks layouts with all experts on GPUs, and --hot-experts is for experts in host "
+                    "memory: give only one of them");
   if (v->cpu_moe || v->n_cpu_moe)
     return tri_fail(err, TRI_USAGE, "cpu_moe",
-                    "--devices ranks layouts with all experts on devices, and --cpu-moe and --n-cpu-moe keep some off "
-                    "them: plan one layout without --devices");
+                    "--devices ranks layouts with all experts on GPUs, and --cpu-moe and --n-cpu-moe keep some in host "
+                    "memory: plan one layout without --devices");
   if (o->devices % o->nnodes)
-    return tri_fail(err, TRI_USAGE, "nnodes", "%d devices are not equal parts of %d hosts", o->devices, o->nnodes);
+    return tri_fail(err, TRI_USAGE, "nnodes", "%d GPUs cannot be divided equally over %d hosts", o->devices, o->nnodes);
   if (p->c->encoder || p->c->seq2seq.on)
     return tri_fail(err, TRI_UNSUPPORTED, "devices", "only steps of decoders are predicted, and %s is none",
                     p->c->arch->model_type);

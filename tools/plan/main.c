@@ -18,55 +18,52 @@
 static const tri_option own_options[] = {
     {TRI_OPT(struct plan_options, memory), .name = "memory-per-rank", .max = TRI_MOST_BYTES, .fallback = "0",
      .metavar = "BYTES", .group = "Plan",
-     .help = "memory for each rank, of a device's --gpu-memory-utilization is used; 0: what is free, of this host "
-             "shared by the ranks, or on its device"},
+     .help = "memory for each rank, of which a GPU uses --gpu-memory-utilization; 0: the free memory of this host, "
+             "divided by its ranks, or of its GPU"},
     {TRI_OPT(struct plan_options, device), .name = "device", .choices = tri_device_kinds, .metavar = "KIND",
      .group = "Plan",
-     .help =
-         "GPUs that need not be here: memory, rates and links of an h200, h100, a100, l40s or b200; left out: those "
-         "that are here, else an h200 with --backend cuda or --devices"},
+     .help = "plan for GPUs that need not be here, with the memory, rates and links of an h200, h100, a100, l40s or "
+             "b200; default: the GPUs here, else an h200 with --backend cuda or --devices"},
     {TRI_OPT(struct plan_options, hosts), .name = "hosts", .metavar = "H:N,...", .group = "Plan",
-     .help = "hosts and ranks on each, as for trireme up: where each rank would be"},
+     .help = "hosts and ranks on each, as for trireme up: shows the placement of ranks"},
     {TRI_OPT(struct plan_options, rebalance), .name = "rebalance", .metavar = "FILE", .group = "Plan",
-     .help = "instead of a plan: from what trireme status --experts has printed, the --init-expert-location for -ep "
-             "shares and --num-redundant-experts, on --nnodes hosts; needs no --model"},
+     .help = "instead of a plan: from the output of trireme status --experts, print the --init-expert-location for -ep "
+             "expert-parallel ranks and --num-redundant-experts, on --nnodes hosts; needs no --model"},
     {TRI_OPT(struct plan_options, disk_bandwidth), .name = "disk-bandwidth", .letters = true, .min = 0, .max = 1e15,
      .fallback = "0", .metavar = "BYTES/S", .group = "Plan",
-     .help = "of the disks that weights are streamed from, together, as 3.5e9 or 3.5GB, which the ranks of a host "
-             "share; 0: as a worker has measured, else as measured now"},
+     .help = "read bandwidth of all disks of a host that stream weights, shared by its ranks, as 3.5e9 or 3.5GB; 0: as "
+             "a worker has measured, else measured now"},
     {TRI_OPT(struct plan_options, host_bandwidth), .name = "host-bandwidth", .letters = true, .min = 0, .max = 1e15,
      .fallback = "0", .metavar = "BYTES/S", .group = "Plan",
-     .help = "what a plain read gets out of a host's memory, which its ranks share, for experts there (--cpu-moe); 0: "
-             "as measured now"},
+     .help = "read bandwidth of a host's memory, shared by its ranks, for experts there (--cpu-moe); 0: measured now"},
     {TRI_OPT(struct plan_options, json), .name = "json", .fallback = "false", .group = "Plan",
-     .help = "one JSON object instead of a table"},
+     .help = "print one JSON object instead of a table"},
     {TRI_OPT(struct plan_options, devices), .name = "devices", .min = 0, .max = 1024, .fallback = "0", .metavar = "N",
-     .group = "Layouts for a number of devices",
-     .help =
-         "rank the layouts that so many devices allow by what a token is predicted to take; 0: plan the one that is "
-         "asked for. Without --backend cpu they are GPUs"},
+     .group = "Layouts for a number of GPUs",
+     .help = "rank the layouts for N GPUs (or ranks, with --backend cpu) by the predicted time of a token; 0: plan the "
+             "layout that is given"},
     {TRI_OPT(struct plan_options, nnodes), .name = "nnodes", .min = 1, .max = 1024, .fallback = "1", .metavar = "N",
-     .group = "Layouts for a number of devices", .help = "hosts that have equal parts of the devices"},
-    {TRI_OPT(struct plan_options, all), .name = "all", .fallback = "false", .group = "Layouts for a number of devices",
-     .help = "every layout that fits, not ten of them"},
+     .group = "Layouts for a number of GPUs", .help = "hosts that the GPUs are divided over"},
+    {TRI_OPT(struct plan_options, all), .name = "all", .fallback = "false", .group = "Layouts for a number of GPUs",
+     .help = "show every layout that fits, not only ten"},
     {TRI_OPT(struct plan_options, context_len), .name = "context-len", .min = 0, .max = 1 << 24, .fallback = "0",
-     .metavar = "N", .group = "Layouts for a number of devices",
-     .help = "keys of each sequence that decodes; 0: 1024, or --max-model-len where that is less"},
+     .metavar = "N", .group = "Layouts for a number of GPUs",
+     .help = "context of each decoding sequence, in tokens; 0: 1024, or --max-model-len if that is less"},
     {TRI_OPT(struct plan_options, read_bandwidth), .name = "read-bandwidth", .letters = true, .min = 0, .max = 1e15,
-     .fallback = "0", .metavar = "BYTES/S", .group = "Layouts for a number of devices",
-     .help = "what a plain read gets out of a rank's memory, as 4.57e12; 0: as measured, else that of --device"},
+     .fallback = "0", .metavar = "BYTES/S", .group = "Layouts for a number of GPUs",
+     .help = "read bandwidth of a rank's memory, as 4.57e12; 0: as measured, else that of --device"},
     {TRI_OPT(struct plan_options, flops), .name = "flops", .min = 0, .max = 1e18, .fallback = "0", .metavar = "FLOP/S",
-     .group = "Layouts for a number of devices",
-     .help = "the best rate of a rank's matrix products, as 790e12; 0: as measured, else that of --device"},
+     .group = "Layouts for a number of GPUs",
+     .help = "highest rate of a rank's matrix products, as 790e12; 0: as measured, else that of --device"},
     {TRI_OPT(struct plan_options, link_bandwidth), .name = "link-bandwidth", .letters = true, .min = 0, .max = 1e15,
-     .fallback = "0", .metavar = "BYTES/S", .group = "Layouts for a number of devices",
-     .help = "of a rank's links inside a host; 0: those of --device, 214e9 for an H200; of CPUs 5e9"},
+     .fallback = "0", .metavar = "BYTES/S", .group = "Layouts for a number of GPUs",
+     .help = "bandwidth of a rank's links inside a host; 0: that of --device (214e9 for an H200), 5e9 for CPUs"},
     {TRI_OPT(struct plan_options, network_bandwidth), .name = "network-bandwidth", .letters = true, .min = 0,
-     .max = 1e15, .fallback = "0", .metavar = "BYTES/S", .group = "Layouts for a number of devices",
-     .help = "of each rank between hosts; 0: 50e9, of CPUs 1.25e9"},
+     .max = 1e15, .fallback = "0", .metavar = "BYTES/S", .group = "Layouts for a number of GPUs",
+     .help = "bandwidth of each rank between hosts; 0: 50e9, or 1.25e9 for CPUs"},
     {TRI_OPT(struct plan_options, network_latency), .name = "network-latency", .min = 0, .max = 1e6, .fallback = "0",
-     .metavar = "US", .group = "Layouts for a number of devices",
-     .help = "microseconds that a collective or a transfer between hosts takes at least; 0: 10 to 15, of CPUs 50"},
+     .metavar = "US", .group = "Layouts for a number of GPUs",
+     .help = "least time of a collective or a transfer between hosts, in microseconds; 0: 10 to 15, or 50 for CPUs"},
 };
 enum { NUM_OWN = sizeof own_options / sizeof *own_options };
 
@@ -83,9 +80,14 @@ static const tri_option_word words[] = {
 static tri_options_spec spec = {
     .program = "trireme plan",
     .usage = "MODEL [-tp N] [-pp N] [OPTION]...\n       trireme plan MODEL --devices N [--nnodes N] [OPTION]...",
-    .summary = "What each rank would need: weights, activations, KV cache, and the tokens of KV that fit. Exit code 3 "
-               "when it does not fit.",
-    .epilog = "The other options of trireme-worker are understood and change nothing, so that a file can serve both.\n",
+    .summary =
+        "Shows what memory each rank needs (weights, activations, KV cache) and how many tokens the KV cache holds, "
+        "without loading anything. Exit code 3 if the model does not fit.",
+    .epilog =
+        "Other options of trireme-worker are accepted and ignored, so that both can read the same --config file.\n\n"
+        "Examples:\n"
+        "  trireme plan DIR -tp 2                           # on this machine\n"
+        "  trireme plan DIR --device h100 --devices 8       # the fastest layouts of eight H100\n",
     .version = "trireme plan " TRIREME_VERSION,
     .config_file = true,
     .arg_option = "model",

@@ -27,7 +27,7 @@ static void print_backend(const struct plan *p) {
 static void print_layout(const struct plan *p) {
   const tri_serve_layout *y = &p->layout;
   int slices = y->dp * y->tp / y->ep;
-  if (y->replicas > 1) printf("%d groups, each of them:\n", y->replicas);
+  if (y->replicas > 1) printf("%d replicas, each of them:\n", y->replicas);
   if (!p->c->moe.num_experts) return;
   printf("world %d = pp %d x dp %d x tp %d; %lld experts", p->num_ranks, y->pp, y->dp, y->tp,
          (long long)p->c->moe.num_experts);
@@ -64,26 +64,25 @@ static void print_rank(const struct plan *p, const struct plan_rank *r, int rank
              (p->ledger.device ? 0 : l->host_kv)),
          (long long)l->kv_tokens);
   if (l->reserve)
-    printf(
-        "              of the total %.1f MiB for the ops' workspace, %.1f MiB in reserve for the device's libraries\n",
-        mib(l->workspace), mib(l->reserve));
-  if (l->all2all) printf("              of the total %.1f MiB for the exchange of rows\n", mib(l->all2all));
+    printf("              of the total %.1f MiB for the ops' workspace, %.1f MiB in reserve for the GPU's libraries\n",
+           mib(l->workspace), mib(l->reserve));
+  if (l->all2all) printf("              of the total %.1f MiB for the all-to-all\n", mib(l->all2all));
   if (l->streams)
-    printf("              of the weights %.1f MiB stay and %.1f MiB are a ring for %.1f MiB that come in every step\n",
+    printf("              of the weights %.1f MiB stay and %.1f MiB are a ring buffer for %.1f MiB streamed in every "
+           "step\n",
            mib(l->weights - l->ring), mib(l->ring), mib(l->streamed));
   if (l->reads) printf("              of the total %.1f MiB for reads of them\n", mib(l->reads));
   if (l->host_kv)
-    printf("              of %s %.1f MiB for %lld KV blocks of sequences that wait\n",
-           p->ledger.device ? "the host's memory" : "the total", mib(l->host_kv), (long long)l->num_host_blocks);
+    printf("              of %s %.1f MiB for %lld KV blocks of preempted sequences\n",
+           p->ledger.device ? "host memory" : "the total", mib(l->host_kv), (long long)l->num_host_blocks);
   if (l->host_experts)
-    printf("              of the host's memory %.1f MiB for experts, which the host computes\n", mib(l->host_experts));
+    printf("              of host memory %.1f MiB for experts, which the CPU computes\n", mib(l->host_experts));
   if (l->hot)
-    printf(
-        "              of the total %.1f MiB for %d of the %d experts of each such layer, which the device computes\n",
-        mib(l->hot), l->hot_experts, s->slots.count);
+    printf("              of the total %.1f MiB for %d of the %d experts of each such layer, which the GPU computes\n",
+           mib(l->hot), l->hot_experts, s->slots.count);
   if (p->c->moe.num_experts)
-    printf("              shard %d: %s %d-%d, units %d-%d of each\n", s->p.dp_rank, p->placement ? "slots" : "experts",
-           s->slots.first, s->slots.first + s->slots.count - 1, s->expert_ff.first,
+    printf("              data-parallel rank %d: %s %d-%d, units %d-%d of each\n", s->p.dp_rank,
+           p->placement ? "slots" : "experts", s->slots.first, s->slots.first + s->slots.count - 1, s->expert_ff.first,
            s->expert_ff.first + s->expert_ff.count - 1);
   if (p->c->seq2seq.on)
     printf("              of the weights %.1f MiB for the encoder's layers 0-%lld, %.1f MiB for the decoder\n",
@@ -96,7 +95,7 @@ static void print_verdict(const struct plan_streaming *s) {
   else if (s->num_loads)
     printf("\nfits streamed, %.3g s a step at least: ", s->pass_s);
   else
-    printf("\nfits streamed, in steps of a length that is not known here (--disk-bandwidth): ");
+    printf("\nfits streamed, with an unknown time of a step (give --disk-bandwidth): ");
 }
 
 static void print_fits(const struct plan *p) {
@@ -109,8 +108,9 @@ static void print_fits(const struct plan *p) {
         (long long)len, (long long)(p->tokens < step ? p->tokens : step));
   else {
     print_verdict(&p->streaming);
-    printf("%lld tokens of KV in the group (%s), %lld sequences of full length%s\n",
-           (long long)p->tokens * p->layout.dp, p->layout.dp > 1 ? "in all of its shards" : "the smallest rank's",
+    printf("%lld tokens of KV in the replica (%s), %lld sequences of full length%s\n",
+           (long long)p->tokens * p->layout.dp,
+           p->layout.dp > 1 ? "all data-parallel ranks" : "set by the smallest rank",
            (long long)(p->tokens / len / (sources ? 2 : 1)) * p->layout.dp, sources ? " with their sources" : "");
   }
 }

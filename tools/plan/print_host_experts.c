@@ -5,18 +5,17 @@
 #include "tools/plan/plan.h"
 
 static void print_text(const struct plan *p, const struct plan_host_experts *h) {
-  printf("\nexperts of %s: %.1f MiB stay in the host's memory, of which a token reads %.1f MiB in %.3g s, at %.3g GB/s "
-         "(%s)\n",
+  printf("\nexperts of %s: %.1f MiB stay in host memory; a token reads %.1f MiB of them in %.3g s, at %.3g GB/s (%s)\n",
          p->num_ranks > 1 ? "the rank that has most of them there" : "the rank", (double)h->bytes / 0x1p20,
          h->token_bytes / 0x1p20, h->token_s, h->machine.machine.host_read_bytes_per_s * 1e-9, h->machine.host_source);
   if (!plan_is_for_this_host(p))
-    printf("no host's memory is looked at: it is taken to have that room; this one has %.1f MiB free for all ranks\n",
+    printf("host memory is assumed to suffice; this host has %.1f MiB free for all ranks\n",
            (double)tri_host_memory_available() / 0x1p20);
   if (!plan_is_for_this_host(p) && p->o->host_bandwidth <= 0)
-    printf("it is taken to be read as this host's: --host-bandwidth BYTES/S says another's\n");
+    printf("its bandwidth is assumed to be this host's: --host-bandwidth BYTES/S sets another\n");
   if (h->hot)
-    printf("%d of the %d experts of each such layer lie on the device, too, which computes them beside the host: the "
-           "most wanted; here all count as wanted alike\n",
+    printf("the GPU also holds and computes %d of the %d experts of each such layer, the most used ones; the "
+           "prediction assumes that all are used equally\n",
            h->hot, p->ranks[0].shard.slots.count);
   if (!h->num_loads) return;
   if (h->without_s > 0) printf("without them a step of 1 sequence would take %.3g s\n", h->without_s);

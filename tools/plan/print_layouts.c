@@ -121,10 +121,10 @@ static void print_streamed(const struct plan *p, const tri_recommendations *r) {
   char flags[TRI_LAYOUT_FLAGS], bytes[TRI_MEMORY_TEXT];
   if (r->fitting || r->streamed < 0) return;
   const tri_recommendation *s = &r->list[r->streamed];
-  printf("no layout keeps all weights in memory; %s fits streamed: %s of a rank's weights come in every step\n",
+  printf("no layout keeps all weights in memory; %s fits streamed: each step reads %s of a rank's weights\n",
          tri_layout_flags(&s->layout, flags), tri_memory_text((uint64_t)s->streamed, bytes));
-  printf("(--offload-weights none refuses that). How long a step takes%s says\n  ",
-         !p->ckpt && p->o->disk_bandwidth <= 0 ? ", if the disks gave 7 GB/s," : "");
+  printf("(--offload-weights none refuses that). For the time of a step%s, run\n  ",
+         !p->ckpt && p->o->disk_bandwidth <= 0 ? " with disks of 7 GB/s" : "");
   print_plan_of(p, flags);
   printf("\n");
 }
@@ -145,8 +145,9 @@ static void print_table(const struct plan *p, const struct plan_machine *m, cons
   print_head(p, m, config);
   print_rows(p, r, &marks);
   printf(r->fitting ? "\n* the most tokens per second; a prompt has %.0f tokens\n" : "  none\n\n", config->prompt);
-  if (marks.crosses) printf("! a tensor group lies on several hosts\n");
-  if (marks.shards && config->ledger.device) printf("shards (-dp) on devices have been measured over two alone\n");
+  if (marks.crosses) printf("! a tensor-parallel group spans several hosts\n");
+  if (marks.shards && config->ledger.device)
+    printf("predictions for data-parallel ranks (-dp) are measured on two GPUs only\n");
   print_rest(p, r);
   print_streamed(p, r);
 }

@@ -19,11 +19,11 @@ static const char *source(const struct plan_streaming *s) {
 static void print_tiers(const struct plan *p, const struct plan_streaming *s) {
   printf("\nweights of %s: %.1f MiB stay, %.1f MiB are a ring",
          p->num_ranks > 1 ? "the rank that streams most" : "the rank", mib(s->stay), mib(s->ring));
-  if (s->dram) printf(", %.1f MiB come from the host's memory in every step", mib(s->dram));
+  if (s->dram) printf(", %.1f MiB are read from host memory in every step", mib(s->dram));
   if (s->files) printf(", %.1f MiB from %s%s", mib(s->files), source(s), s->dram ? "" : " in every step");
   if (s->common)
-    printf(", of which it %s 1/%d of %.1f MiB that %d shards of its host have in common",
-           s->link_bytes_per_s > 0 ? "brings over its own link" : "reads", s->readers, mib(s->common), s->readers);
+    printf("; it %s 1/%d of the %.1f MiB that the %d data-parallel ranks of its host share",
+           s->link_bytes_per_s > 0 ? "copies over its own link" : "reads", s->readers, mib(s->common), s->readers);
   printf("\n");
 }
 
@@ -38,16 +38,16 @@ static void print_pass(const struct plan *p, const struct plan_streaming *s) {
     if (s->sharing > 1) printf(", which %d ranks share", s->sharing);
   }
   if (s->link_bytes_per_s > 0)
-    printf("%s a device's link %.3g GB/s (%s)", s->files ? ";" : "", s->link_bytes_per_s * 1e-9, p->kind->title);
+    printf("%s a GPU's link gives %.3g GB/s (%s)", s->files ? ";" : "", s->link_bytes_per_s * 1e-9, p->kind->title);
   printf("\n");
 }
 
 static void print_text(const struct plan *p, const struct plan_streaming *s) {
   print_tiers(p, s);
   if (!s->num_loads) {
-    printf("what the disk gives is not known here: with --disk-bandwidth BYTES/S steps are predicted\n");
+    printf("the disk's bandwidth is unknown: give --disk-bandwidth BYTES/S to predict steps\n");
     if (s->link_bytes_per_s > 0 && !p->devices && !p->offload.max_in_cpu)
-      printf("the host's memory is taken to be this host's: --max-in-cpu BYTES says another's\n");
+      printf("host memory is assumed to be this host's: --max-in-cpu BYTES sets another size\n");
     return;
   }
   print_pass(p, s);
@@ -58,8 +58,7 @@ static void print_text(const struct plan *p, const struct plan_streaming *s) {
   else
     printf("compute hides the reads in no step of up to %lld tokens\n", (long long)s->most);
   if (s->usual_tokens)
-    printf("steps have up to %d tokens because of that, where %d are usual\n", p->limits.max_num_batched_tokens,
-           s->usual_tokens);
+    printf("steps therefore have up to %d tokens instead of %d\n", p->limits.max_num_batched_tokens, s->usual_tokens);
 }
 
 /* ---- JSON ---- */

@@ -171,7 +171,7 @@ static int by_latency(const void *a, const void *b) {
 static tri_status none_fits(const tri_recommend_config *config, const tri_recommendation *nearest, tri_error *err) {
   char flags[TRI_LAYOUT_FLAGS], missing[TRI_MEMORY_TEXT], memory[TRI_MEMORY_TEXT];
   return tri_fail(err, TRI_NO_CAPACITY, "memory",
-                  "no layout of %d devices fits with %s a rank and max_model_len %d: the nearest, %s, lacks %s a rank",
+                  "no layout of %d GPUs fits with %s a rank and max_model_len %d: the nearest, %s, lacks %s a rank",
                   config->devices, tri_memory_text((uint64_t)config->ledger.memory, memory),
                   config->limits.max_model_len, tri_layout_flags(&nearest->layout, flags),
                   tri_memory_text((uint64_t)nearest->missing, missing));
@@ -192,7 +192,7 @@ tri_status tri_recommend(const tri_recommend_config *config, tri_recommendations
   tri_status st = cuts ? TRI_OK : TRI_NO_MEMORY;
   if (st == TRI_OK) st = tri_candidates_make(config->model, config->devices, &layouts, &count, err);
   if (st == TRI_OK && !count)
-    st = tri_fail(err, TRI_UNSUPPORTED, "devices", "no layout of this model takes %d devices", config->devices);
+    st = tri_fail(err, TRI_UNSUPPORTED, "devices", "no layout of this model uses %d GPUs", config->devices);
   if (st != TRI_OK) goto cleanup;
   all.list = tri_calloc((size_t)count, sizeof *all.list);
   if (!all.list) TRI_TRY(tri_fail(err, TRI_NO_MEMORY, "devices", "no memory for %d layouts", count));

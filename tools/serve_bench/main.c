@@ -14,40 +14,42 @@ static const tri_option bench_table[] = {
     {TRI_OPT(bench_options, num_prompts), .name = "num-prompts", .min = 1, .max = BENCH_MAX_PROMPTS, .fallback = "200",
      .group = "Load", .help = "requests in all, or at each rate"},
     {TRI_OPT(bench_options, num_turns), .name = "num-turns", .min = 1, .max = 1000, .fallback = "1", .group = "Load",
-     .help = "of --num-prompts, so many at a time are the turns of a chat: each has what was said before in front of "
-             "its random tokens, and comes when the last answer is there"},
+     .help = "turns of a chat: each prompt is the chat so far and new random tokens, and is sent when the previous "
+             "answer is complete; --num-prompts counts all turns"},
     {TRI_OPT(bench_options, request_rate), .name = "request-rate", .min = 0.001, .max = INFINITY, .fallback = "inf",
-     .metavar = "PER_SECOND", .group = "Load", .help = "arrivals per second, as a Poisson process; inf: all at once"},
+     .metavar = "PER_SECOND", .group = "Load", .help = "arrivals a second, as a Poisson process; inf: all at once"},
     {TRI_OPT(bench_options, request_rates), .name = "request-rates", .metavar = "RATE,RATE,...", .group = "Load",
-     .help = "a load at each of these rates, one after the other, a line for each"},
+     .help = "run a load at each of these rates, one after the other, with a line for each"},
     {TRI_OPT(bench_options, load_seconds), .name = "load-seconds", .max = 86400, .fallback = "0", .group = "Load",
-     .help = "as many requests as a rate brings in this time, instead of --num-prompts; 0: --num-prompts"},
+     .help = "duration of a load, which sets the number of requests from the rate; 0: --num-prompts requests"},
     {TRI_OPT(bench_options, max_concurrency), .name = "max-concurrency", .min = 0, .max = 65536, .fallback = "0",
-     .group = "Load", .help = "requests under way at most; 0: no limit"},
+     .group = "Load", .help = "most requests at a time; 0: no limit"},
     {TRI_OPT(bench_options, random_input_len), .name = "random-input-len", .min = 1, .max = BENCH_MAX_LEN,
-     .fallback = "128", .group = "Load", .help = "token ids of a random prompt"},
+     .fallback = "128", .group = "Load", .help = "tokens of a random prompt"},
     {TRI_OPT(bench_options, distribution), .name = "input-len-distribution", .choices = distributions,
      .fallback = "fixed", .group = "Load",
-     .help = "lengths of random prompts: all of --random-input-len; any between --min-input-len and --max-input-len; "
-             "or around their middle, a sixth of their distance the standard deviation, clipped to them"},
+     .help =
+         "lengths of random prompts: fixed: --random-input-len; uniform: between --min-input-len and --max-input-len; "
+         "normal: around their middle, with a sixth of their distance as the standard deviation, clipped to them"},
     {TRI_OPT(bench_options, min_input_len), .name = "min-input-len", .min = 1, .max = BENCH_MAX_LEN, .fallback = "5",
-     .group = "Load", .help = "token ids of the shortest prompt, uniform and normal"},
+     .group = "Load", .help = "tokens of the shortest prompt, for uniform and normal"},
     {TRI_OPT(bench_options, max_input_len), .name = "max-input-len", .min = 1, .max = BENCH_MAX_LEN, .fallback = "500",
-     .group = "Load", .help = "token ids of the longest"},
+     .group = "Load", .help = "tokens of the longest prompt, for uniform and normal"},
     {TRI_OPT(bench_options, input_len_file), .name = "input-len-file", .metavar = "FILE", .group = "Load",
-     .help = "lengths of random prompts, one a line, in turn"},
+     .help = "file with the lengths of random prompts, one a line, used in turn"},
     {TRI_OPT(bench_options, random_output_len), .name = "random-output-len", .min = 1, .max = 1048576,
      .fallback = "128", .group = "Load", .help = "tokens to generate (max_tokens)"},
     {TRI_OPT(bench_options, prompt_file), .name = "prompt-file", .metavar = "FILE", .group = "Load",
-     .help = "take the prompts from a file as of trireme submit --file, or of an encoder embed --file, in turn"},
+     .help =
+         "file with prompts, in the form of trireme submit --file, or of embed --file for an encoder, used in turn"},
     {TRI_OPT(bench_options, ignore_eos), .name = "ignore-eos", .fallback = "true", .group = "Load",
-     .help = "generate the full length, whatever the model says"},
+     .help = "generate the full length, past end-of-sequence tokens"},
     {TRI_OPT(bench_options, temperature), .name = "temperature", .min = 0, .max = 100, .fallback = "0", .group = "Load",
-     .help = "of the sampling"},
+     .help = "sampling temperature"},
     {TRI_OPT(bench_options, seed), .name = "seed", .no_letters = true, .fallback = "0", .metavar = "N", .group = "Load",
-     .help = "of prompts, their lengths and arrivals; lengths are the same ones at every rate, and token ids are not"},
+     .help = "seed of prompts, their lengths and arrivals; lengths are the same at every rate, token ids are not"},
     {TRI_OPT(bench_options, floors), .name = "floors", .fallback = "true", .group = "Load",
-     .help = "have the workers measure their machines first, if nothing runs, for the limits beside the figures"},
+     .help = "first have the workers measure their machines, if nothing runs, to show the limits next to the figures"},
     {TRI_OPT(bench_options, json), .name = "json",
      .help = "print one JSON object, or one for each rate and a last one"},
     CLI_CONNECTION_OPTIONS(bench_options, connection),
@@ -265,15 +267,13 @@ static int serve(int argc, char **argv) {
       .program = "trireme bench serve",
       TRI_OPTIONS(bench_table),
       .summary =
-          "Sends requests to a running coordinator as many users would, and reports the latencies that they see. A "
-          "model that generates gets prompts; an encoder texts to embed or to classify, as it does.",
+          "Sends requests to a running coordinator as many users would, and reports their latencies. A generative "
+          "model gets prompts; an encoder gets texts to embed or to classify.",
       .epilog =
-          "TTFT: time to the first token; TPOT: time per token after it; ITL: gap between two events of a stream. At "
-          "a\n"
-          "rate, TTFT and the end-to-end latency begin when the request was planned to arrive, also where it had to\n"
-          "wait for --max-concurrency or was sent late; where all come at once, when it was sent. Saturated: less "
-          "than\n"
-          "95 % of the offered rate was answered. A load should be long beside a latency.\n\n"
+          "TTFT: time to the first token; TPOT: time per token after it; ITL: time between two events of a stream.\n"
+          "With a rate, TTFT and the end-to-end latency start at the planned arrival, even if --max-concurrency or a\n"
+          "busy client delayed the request; with all requests at once, they start when it is sent. Saturated: answers\n"
+          "came at less than 95 % of the offered rate. A load should last much longer than one request.\n\n"
           "Examples:\n"
           "  trireme bench serve --num-prompts 500 --request-rate 10\n"
           "  trireme bench serve --max-concurrency 64 --random-input-len 512 --random-output-len 256 --json\n"
@@ -287,7 +287,7 @@ static int throughput(int argc, char **argv) {
   static const tri_options_spec spec = {
       .program = "trireme bench throughput",
       TRI_OPTIONS(bench_table),
-      .summary = "Gives a running coordinator all requests at once, and reports how much it gets done.",
+      .summary = "Sends a running coordinator all requests at once, and reports the throughput.",
       .epilog = "Example:\n  trireme bench throughput --num-prompts 1000 --random-output-len 256\n"};
   return load_command(argc, argv, "throughput", &spec);
 }

@@ -20,13 +20,13 @@ void bench_ask_floors(bench_run *b) {
     if (trireme_next(b->c, FLOORS_MS, &e, NULL)) return;
   while (e.id != id);
   if (e.kind != TRIREME_EVENT_FLOORS) return;
-  if (!e.floors.num) fprintf(stderr, "trireme: no group is ready: no floors are shown\n");
+  if (!e.floors.num) fprintf(stderr, "trireme: no replica is ready: no floors are shown\n");
   bench_floors f = {0};
   double soonest = 0;
   for (size_t i = 0; i < e.floors.num; i++) {
     const trireme_group_floors *g = e.floors.groups[i];
     if (g->measured < g->ranks || !(g->flops_per_s > 0) || !(g->weight_bytes > 0)) {
-      fprintf(stderr, "trireme: group %u has not measured its floors, as where work is under way: none are shown\n",
+      fprintf(stderr, "trireme: replica %u has not measured its floors, which it does only when idle: none are shown\n",
               g->group);
       return;
     }

@@ -22,13 +22,14 @@ struct template_options {
 
 static const tri_option table[] = {
     {TRI_OPT(struct template_options, model), .name = "model", .metavar = "DIR",
-     .help = "a model's folder, of which chat_template.jinja or tokenizer_config.json is read"},
+     .help = "model folder with chat_template.jinja or tokenizer_config.json"},
     {TRI_OPT(struct template_options, template_file), .name = "chat-template", .metavar = "FILE",
-     .help = "a template instead of the model's; with --model it has the special tokens of the folder"},
+     .help = "file with a chat template to use instead of the model's; with --model, it gets the special tokens of "
+             "that folder"},
     {TRI_OPT(struct template_options, add_generation_prompt), .name = "add-generation-prompt", .fallback = "true",
-     .help = "end with what an answer begins with"},
+     .help = "end the prompt with the beginning of an answer"},
     {TRI_OPT(struct template_options, json), .name = "json",
-     .help = "print the prompt and the ranges of its bytes that come from the request, as JSON"},
+     .help = "print the prompt, and the byte ranges of it that come from the request, as JSON"},
 };
 
 static int fail(const tri_error *err, tri_status st) {
@@ -113,8 +114,9 @@ int main(int argc, char **argv) {
       .program = "trireme template",
       .usage = "--model DIR [OPTION]... [FILE]",
       TRI_OPTIONS(table),
-      .summary = "Shows the prompt that a model's chat template makes of messages: a JSON list of them, or an object "
-                 "like a request of /v1/chat/completions, from FILE or from standard input.",
+      .summary = "Shows the prompt that a model's chat template renders from messages. FILE, or the standard input, "
+                 "has a JSON "
+                 "list of messages or a request to /v1/chat/completions.",
       .epilog = "Example:\n  echo '[{\"role\":\"user\",\"content\":\"Hello\"}]' | trireme template --model DIR\n",
       .max_args = 1,
       .version = "trireme template " TRIREME_VERSION,

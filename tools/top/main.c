@@ -14,7 +14,7 @@ typedef struct top_options {
 
 static const tri_option top_table[] = {
     {TRI_OPT(top_options, interval), .name = "interval", .min = 0.1, .max = 3600, .fallback = "1", .metavar = "SECONDS",
-     .help = "time between two looks"},
+     .help = "seconds between updates"},
     CLI_CONNECTION_OPTIONS(top_options, connection),
 };
 
@@ -92,7 +92,7 @@ static int watch(trireme *c, const top_options *o) {
 
 static int run(int argc, char **argv) {
   const tri_options_spec spec = {.program = "trireme top",
-                                 .summary = "Shows the state of the cluster, again and again, until q is typed.",
+                                 .summary = "Shows the state of the cluster, updated until you press q.",
                                  TRI_OPTIONS(top_table)};
   top_options o = {0};
   tri_options *parsed = NULL;

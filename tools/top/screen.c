@@ -139,7 +139,7 @@ static int draw_cluster(const top_view *v) {
   y = draw_kv(s, y);
   y = draw_speed(v, y);
   if (top_read_value(v->metrics, "trireme:expert_balancedness", &balance))
-    put(y++, 0, 0, "experts' balance %.2f (1: all shares have had equally many rows)", balance);
+    put(y++, 0, 0, "experts' balance %.2f (1: all expert-parallel ranks have had equally many rows)", balance);
   return y;
 }
 
@@ -176,7 +176,7 @@ static int draw_groups(const top_view *v, int y) {
   const trireme_status *s = v->status;
   bool generates = !cli_is_encoder(s), layout = !v->internals && COLS >= LAYOUT;
   bool tokens = generates && (!v->internals || COLS >= TOKENS), epoch = v->internals && COLS >= EPOCH;
-  put(y++, 0, A_REVERSE, "GROUP STATE      %s RUNNING WAITING%s%s%s%s", layout ? "  TP  PP  DP  EP" : "",
+  put(y++, 0, A_REVERSE, "REPL. STATE      %s RUNNING WAITING%s%s%s%s", layout ? "  TP  PP  DP  EP" : "",
       generates ? "   KV %" : "", tokens ? "       TOKENS" : "", epoch ? " EPOCH" : "",
       v->internals ? "      STEPS us/TOKEN" : "");
   for (size_t i = 0; i < s->num_groups; i++, y++) {
@@ -199,7 +199,7 @@ static void draw_ranks(const top_view *v, int y) {
   const trireme_status *s = v->status;
   int host = v->internals ? clamp(HOST - (RANKS - COLS), LEAST_HOST, HOST) : HOST;
   bool pid = !v->internals || COLS >= PID;
-  put(y++, 0, A_REVERSE, "GROUP  RANK %-*s%s REPORT s%s", host, "HOST", pid ? "      PID" : "",
+  put(y++, 0, A_REVERSE, "REPL.  RANK %-*s%s REPORT s%s", host, "HOST", pid ? "      PID" : "",
       v->internals ? "       STEP  LAYER COLLECTIVE" : "");
   for (size_t i = 0; i < s->num_ranks; i++, y++) {
     const trireme_rank_status *r = s->ranks[i];

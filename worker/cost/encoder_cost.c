@@ -29,7 +29,7 @@ static void keep(const tri_encoder_cost *c) {
   tri_error err = {0};
   tri_status st = c->path[0] ? tri_batch_cost_file_write(c->path, c->key, &c->table, &err) : TRI_OK;
   if (st != TRI_OK)
-    tri_log(TRI_LOG_WARN, "worker", "the costs of batches are not kept: %s",
+    tri_log(TRI_LOG_WARN, "worker", "the costs of batches are not saved: %s",
             err.message[0] ? err.message : tri_status_text(st));
 }
 

@@ -64,7 +64,7 @@ int64_t tri_stream_hiding_tokens(void *ctx, const tri_engine *e, int64_t most) {
   if (h->opts->prompt_micro_batch_tokens) return 0;
   tri_status st = predict(h, e, most, &tokens, &err);
   if (st == TRI_OK) return tokens;
-  tri_log(TRI_LOG_WARN, "engine", "steps of streamed weights have as many tokens as others: %s",
+  tri_log(TRI_LOG_WARN, "engine", "steps with streamed weights have the usual number of tokens: %s",
           err.message[0] ? err.message : tri_status_text(st));
   return 0;
 }

@@ -48,7 +48,7 @@ tri_swap_cost tri_swap_cost_find(const tri_serve_options *o, const tri_engine *e
   if (!l->num_host_blocks) return (tri_swap_cost){0};
   tri_status st = tri_rank_cost_find(o, e, &cost, &err);
   if (st != TRI_OK) {
-    tri_log(TRI_LOG_WARN, "engine", "preempted sequences are swapped wherever there is room: %s",
+    tri_log(TRI_LOG_WARN, "engine", "preempted sequences are swapped whenever there is room: %s",
             err.message[0] ? err.message : tri_status_text(st));
     return (tri_swap_cost){0};
   }
@@ -57,14 +57,13 @@ tri_swap_cost tri_swap_cost_find(const tri_serve_options *o, const tri_engine *e
                      .free_tokens = (int)free_tokens(o, e, local_ranks),
                      .decode_s = decode_seconds(&cost, e)};
   tri_log(TRI_LOG_INFO, "engine",
-          "preempted sequences are swapped where that is predicted to cost less: a block of %d tokens goes out and in "
-          "in %.1f us, a token is computed again in %.1f us, the first %d in none",
+          "preempted sequences are swapped if that is predicted to be faster: a block of %d tokens is swapped out and "
+          "in in %.1f us, a token is computed again in %.1f us, the first %d for free",
           l->block_size, c.block_s * US, c.token_s * US, c.free_tokens);
   if (e->num_micro_batches > 1)
-    tri_log(
-        TRI_LOG_INFO, "engine",
-        "sequences of idle lanes leave for others where that is predicted to pay: with up to %.0f blocks, as a stage's "
-        "step takes %.1f us for each sequence in flight",
-        c.block_s > 0 ? floor(c.decode_s / c.block_s) : 0, c.decode_s * US);
+    tri_log(TRI_LOG_INFO, "engine",
+            "sequences of idle micro-batches are swapped out for others if that is predicted to pay: with up to %.0f "
+            "blocks, as a stage's step takes %.1f us for each sequence in flight",
+            c.block_s > 0 ? floor(c.decode_s / c.block_s) : 0, c.decode_s * US);
   return c;
 }

@@ -24,7 +24,7 @@ tri_status tri_eplb_find_hosts(const tri_engine *e, int32_t **host_of, tri_error
     while (all[of[r]] != all[r]) of[r]++;
   tri_free(all);
   if (st == TRI_OK) return st;
-  return tri_fail(err, st, "enable_eplb", "the group's ranks cannot find their hosts: %s", tri_status_text(st));
+  return tri_fail(err, st, "enable_eplb", "the replica's ranks cannot find their hosts: %s", tri_status_text(st));
 }
 
 /* The hosts of a stage's shares: each lies on one, that of its first slice. */
@@ -75,7 +75,7 @@ void tri_eplb_log(tri_eplb *b) {
   tri_eplb_report r;
   if (!tri_eplb_ended(b, &r)) return;
   tri_log(TRI_LOG_INFO, "eplb",
-          "%llu experts of %d layers have moved in %.1f ms, %.2f ms of them between two steps at most: balancedness "
-          "%.3f, now %.3f by the same rows",
+          "%llu experts of %d layers have moved in %.1f ms, with at most %.2f ms between two steps: balancedness %.3f, "
+          "now %.3f for the same rows",
           (unsigned long long)r.moved, r.layers, (double)r.ns / 1e6, (double)r.most_ns / 1e6, r.before, r.after);
 }

@@ -43,8 +43,8 @@ static tri_status compare(const int64_t *all, int ranks, tri_error *err) {
       long long first = all[i], other = all[(size_t)r * NUM_OPTIONS + (size_t)i];
       if (first != other)
         return tri_fail(err, TRI_INVALID_ARGUMENT, names[i],
-                        "rank %d was started with another --%s than rank 0 (%lld, not %lld): all ranks of a group must "
-                        "have the same",
+                        "rank %d was started with another --%s than rank 0 (%lld, not %lld): all ranks of a replica "
+                        "must have the same",
                         r, names[i], other, first);
     }
   return TRI_OK;
@@ -69,7 +69,7 @@ tri_status tri_agree_on_options(const tri_serve_options *o, tri_comm *world, tri
   tri_status st = tri_comm_agree(world, all ? TRI_OK : TRI_NO_MEMORY);
   if (st == TRI_OK) st = tri_comm_all_gather(world, own, all, sizeof own);
   st = st == TRI_OK ? compare(all, world->size, err)
-                    : tri_fail(err, st, "comm", "the group's ranks cannot reach each other: %s", tri_status_text(st));
+                    : tri_fail(err, st, "comm", "the replica's ranks cannot reach each other: %s", tri_status_text(st));
   tri_free(all);
   return st;
 }
@@ -79,12 +79,12 @@ tri_status tri_agree_on_weights(uint64_t hash, tri_comm *world, tri_error *err) 
   uint64_t *all = tri_calloc((size_t)world->size, sizeof *all);
   tri_status st = tri_comm_agree(world, all ? TRI_OK : TRI_NO_MEMORY);
   if (st == TRI_OK) st = tri_comm_all_gather(world, &hash, all, sizeof hash);
-  if (st != TRI_OK) tri_fail(err, st, "comm", "the group's ranks cannot reach each other: %s", tri_status_text(st));
+  if (st != TRI_OK) tri_fail(err, st, "comm", "the replica's ranks cannot reach each other: %s", tri_status_text(st));
   for (int r = 1; st == TRI_OK && r < world->size; r++)
     if (all[r] && all[0] && all[r] != all[0])
       st = tri_fail(err, TRI_INVALID_ARGUMENT, "model",
                     "rank %d finds other weights on its host than rank 0 (hash %016llx, not %016llx): all hosts of a "
-                    "group must have copies of the same files",
+                    "replica must have copies of the same files",
                     r, (unsigned long long)all[r], (unsigned long long)all[0]);
   tri_free(all);
   return st;

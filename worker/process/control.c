@@ -122,7 +122,7 @@ static void watch_lease(tri_control *c) {
   int64_t now = tri_now_ns();
   int64_t lease_ns = (int64_t)(w->opts.lease * 1e9);
   if (now - c->last_lease > lease_ns && !atomic_load(&w->stop)) {
-    tri_log(TRI_LOG_ERROR, "control", "no word from the coordinator for %g s: leaving", w->opts.lease);
+    tri_log(TRI_LOG_ERROR, "control", "no message from the coordinator for %g s: exiting", w->opts.lease);
     atomic_store(&w->stop, true);
     tri_waker_wake(&w->waker);
   }
@@ -200,7 +200,7 @@ static void *control_main(void *arg) {
   run(&c);
 cleanup:
   if (st != TRI_OK) {
-    tri_log(TRI_LOG_ERROR, "control", "no line to the coordinator: %s", err.message);
+    tri_log(TRI_LOG_ERROR, "control", "no connection to the coordinator: %s", err.message);
     atomic_store(&w->stop, true);
     tri_waker_wake(&w->waker);
     await_stop(w);

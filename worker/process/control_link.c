@@ -83,7 +83,7 @@ void tri_control_connect(tri_control *c, int wait_ms) {
   c->last_register = tri_now_ns();
   c->seq = 1;
   if (st != TRI_OK && st != TRI_TIMEOUT && st != TRI_ABORTED) close_link(c); /* the next one is a new attempt */
-  if (c->connected && c->line && !c->w->rank) tri_log(TRI_LOG_INFO, "control", "the coordinator is there again");
+  if (c->connected && c->line && !c->w->rank) tri_log(TRI_LOG_INFO, "control", "the coordinator is back");
 }
 
 void tri_control_lose_link(tri_control *c) {

@@ -30,7 +30,7 @@ static void keep_figures(const tri_worker *w) {
   tri_machine_name(w->engine->backend->tactics_key, device);
   if (w->rank || !path[0] || !device[0]) return;
   if (tri_machine_file_add(path, device, tri_measure_type(w->engine), &f, &err) != TRI_OK)
-    tri_log(TRI_LOG_WARN, "plan", "what was measured is not kept: %s", err.message);
+    tri_log(TRI_LOG_WARN, "plan", "the measured rates are not saved: %s", err.message);
 }
 
 static void send_rooflines(tri_control *c) {

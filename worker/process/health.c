@@ -37,7 +37,7 @@ void tri_health_keep(const tri_worker *w, tri_health *h, const tri_replica_strea
   name_disks(w->engine, disk);
   if (!path[0] || !disk[0]) return;
   if (tri_machine_file_add_disk(path, disk, best, &err) != TRI_OK)
-    tri_log(TRI_LOG_WARN, "plan", "what was measured is not kept: %s", err.message);
+    tri_log(TRI_LOG_WARN, "plan", "the measured rates are not saved: %s", err.message);
 }
 
 static tri_replica_swaps report_swaps(const tri_worker *w) {

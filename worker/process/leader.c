@@ -56,8 +56,8 @@ static int prompt_tokens(const tri_worker *w) {
   int asked = w->opts.prompt_micro_batch_tokens, hiding = e->hiding_tokens;
   int tokens = tri_sched_prompt_tokens(asked, e->num_micro_batches, !e->backend->host_memory, hiding);
   if (!asked && tokens && hiding)
-    tri_log(TRI_LOG_INFO, "worker", "prompts go through the stages in up to %d tokens: %d hide their streamed weights",
-            tokens, hiding);
+    tri_log(TRI_LOG_INFO, "worker", "micro-batches have up to %d prompt tokens: %d hide the streamed weights", tokens,
+            hiding);
   return tokens;
 }
 

@@ -46,7 +46,7 @@ static tri_status choose_backend(const tri_serve_options *o, tri_comm *world, in
   if (gathered != TRI_OK)
     return tri_fail(err, gathered, "comm", "the ranks cannot agree on a backend: %s", tri_status_text(gathered));
   if (all || !strcmp((*out)->name, "cpu")) return TRI_OK;
-  tri_log(TRI_LOG_INFO, "worker", "backend cpu: not every rank of the group has a device of its own");
+  tri_log(TRI_LOG_INFO, "worker", "backend cpu: not every rank of the replica has its own GPU");
   tri_backend_destroy(*out);
   *out = NULL;
   bc.name = "cpu";
@@ -82,7 +82,7 @@ tri_status tri_rank_hardware_take(const tri_serve_options *o, tri_comm *world, i
   tri_status st = choose_backend(o, world, index, &out->backend, err);
   if (st != TRI_OK) return st;
   if (o->disable_custom_all_reduce && out->backend->host_memory && !world->rank)
-    tri_log(TRI_LOG_INFO, "worker", "--disable-custom-all-reduce has no effect: there are no devices on backend %s",
+    tri_log(TRI_LOG_INFO, "worker", "--disable-custom-all-reduce has no effect: backend %s has no GPUs",
             out->backend->name);
   if (!out->threads) out->threads = out->cores / count > 0 ? out->cores / count : 1;
   st = tri_topo_assign(index, count, out->threads, pins, &oversubscribed);
