@@ -90,8 +90,8 @@ const tri_option tri_serve_option_table[] = {
      .max = 1 << 16, .fallback = "-1", .metavar = "N", .group = "Offload",
      .help = "of the experts of each such layer the N with the most rows lie on the device, too, which computes these "
              "beside the host; 0: none; -1: as many as the KV cache leaves room for"},
-    {TRI_OPT(S, kv_offloading_size), .name = "kv-offloading-size", .programs = TRI_FOR_BATCHING | TRI_FOR_PLAN,
-     .min = 0, .max = 1 << 20, .fallback = "0", .metavar = "GIB", .group = "Offload",
+    {TRI_OPT(S, kv_offloading_size), .name = "kv-offloading-size", .programs = TRI_FOR_PLAN, .min = 0, .max = 1 << 20,
+     .fallback = "0", .metavar = "GIB", .group = "Offload",
      .help = "GiB of host memory, over all ranks of a group (of a shard), for the KV blocks of preempted sequences, "
              "which go on with them where that costs less than computing them again; 0: none"},
 
@@ -139,11 +139,11 @@ const tri_option tri_serve_option_table[] = {
          "groups that know nothing of each other (trireme up); 0: 1, or, without expert parallelism, as many as -dp "
          "says. If it is given, -dp is the number of shards inside each group"},
 
-    {TRI_OPT(S, max_num_seqs), .name = "max-num-seqs", .programs = TRI_FOR_BATCHING | TRI_FOR_PLAN, .min = 0,
-     .max = 4096, .fallback = "0", .metavar = "N", .group = "Scheduling",
+    {TRI_OPT(S, max_num_seqs), .name = "max-num-seqs", .programs = TRI_FOR_PLAN, .min = 0, .max = 4096, .fallback = "0",
+     .metavar = "N", .group = "Scheduling",
      .help = "sequences at a time per group (per shard, if a group has several); 0: 256 on devices, 128 on CPUs"},
-    {TRI_OPT(S, max_num_batched_tokens), .name = "max-num-batched-tokens", .programs = TRI_FOR_BATCHING | TRI_FOR_PLAN,
-     .min = 0, .max = 1 << 17, .fallback = "0", .metavar = "N", .group = "Scheduling",
+    {TRI_OPT(S, max_num_batched_tokens), .name = "max-num-batched-tokens", .programs = TRI_FOR_PLAN, .min = 0,
+     .max = 1 << 17, .fallback = "0", .metavar = "N", .group = "Scheduling",
      .help = "tokens of one step per group (per shard, if a group has several); 0: 8192 on devices, 512 on CPUs, more "
              "where weights are "
              "streamed and a step of more tokens hides them"},
@@ -154,16 +154,15 @@ const tri_option tri_serve_option_table[] = {
     {TRI_OPT(S, block_size), .name = "block-size", .programs = TRI_FOR_STEPS | TRI_FOR_PLAN, .min = 0, .max = 256,
      .fallback = "0", .metavar = "N", .group = "Scheduling",
      .help = "tokens of a KV block; 0: 64 on devices, 16 on CPUs"},
-    {TRI_OPT(S, kv_cache_memory), .name = "kv-cache-memory-bytes", .programs = TRI_FOR_BATCHING | TRI_FOR_PLAN,
-     .max = TRI_MOST_BYTES, .fallback = "0", .metavar = "BYTES", .group = "Scheduling",
+    {TRI_OPT(S, kv_cache_memory), .name = "kv-cache-memory-bytes", .programs = TRI_FOR_PLAN, .max = TRI_MOST_BYTES,
+     .fallback = "0", .metavar = "BYTES", .group = "Scheduling",
      .help = "KV cache of each rank; 0: full slots, at most a fourth of what is free, on devices what "
              "--gpu-memory-utilization leaves"},
     {TRI_OPT(S, gpu_memory_utilization), .name = "gpu-memory-utilization", .programs = TRI_FOR_STEPS | TRI_FOR_PLAN,
      .min = 0.05, .max = 1, .fallback = "0.9", .metavar = "X", .group = "Scheduling",
      .help = "fraction of a device's memory that may be in use, by all programs"},
-    {TRI_OPT(S, num_kv_blocks), .name = "num-kv-blocks-override", .programs = TRI_FOR_BATCHING | TRI_FOR_PLAN, .min = 0,
-     .max = 1 << 30, .fallback = "0", .metavar = "N", .group = "Scheduling",
-     .help = "exactly so many KV blocks; 0: by memory"},
+    {TRI_OPT(S, num_kv_blocks), .name = "num-kv-blocks-override", .programs = TRI_FOR_PLAN, .min = 0, .max = 1 << 30,
+     .fallback = "0", .metavar = "N", .group = "Scheduling", .help = "exactly so many KV blocks; 0: by memory"},
     {TRI_OPT(S, enable_prefix_caching), .name = "enable-prefix-caching", .fallback = "true", .group = "Scheduling",
      .help = "prompts of a decoder begin behind the KV blocks that hold what they share with earlier ones; how soon "
              "they do tells clients what others have asked, unless each has a cache_salt"},

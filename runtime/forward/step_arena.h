@@ -4,8 +4,9 @@
  *
  * It is planned once, at start, for the largest step (max_num_batched_tokens): a walk over the step's ops records what
  * each reads and writes (runtime/forward/walk.h), from which follows which buffers hold something at the same time, and
- * TurboTransformers' Algorithm 1 (runtime/forward/activation_plan.h) places them. A smaller step uses the front of each
- * buffer: addresses are the same for every shape, as recorded steps need, and a step plans and allocates nothing. */
+ * Algorithm 1 of TurboTransformers (Fang et al., PPoPP 2021), in one chunk, places them. A smaller step uses the front
+ * of each buffer: addresses are the same for every shape, as recorded steps need, and a step plans and allocates
+ * nothing. */
 #ifndef TRI_RUNTIME_FORWARD_STEP_ARENA_H
 #define TRI_RUNTIME_FORWARD_STEP_ARENA_H
 

@@ -309,7 +309,7 @@ int main(int argc, char **argv) {
   static struct bench b;
   tri_options *opts = NULL;
   tri_error err = {0};
-  size_t n = tri_serve_options_copy(table, TRI_FOR_LATENCY, own_options, NUM_OWN);
+  size_t n = tri_serve_options_copy(table, TRI_FOR_STEPS, own_options, NUM_OWN);
   double prompt = 0, prompt_floor = 0, decode = 0, decode_floor = 0;
   spec.options = table;
   spec.count = n;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `trireme bench memory`: how much memory the activations of an encoder take, and how often it is asked for, when
- * sequences of random lengths come one batch after the other: the chunked plan of runtime/forward/activation_plan.h
+/* `memory_bench`: how much memory the activations of an encoder take, and how often it is asked for, when
+ * sequences of random lengths come one batch after the other: the chunked plan of tests/bench/activation_plan.h
  * beside other allocators, on the same lengths.
  *
  * Nothing is computed and nothing is really allocated: the memory only counts. Times are those of the allocators' own
@@ -18,8 +18,8 @@
 #include "base/wait.h"
 #include "runtime/forward/step_arena.h"
 #include "runtime/step/limits.h"
-#include "tools/bench/caching_allocator.h"
-#include "tools/bench/greedy_arena.h"
+#include "tests/bench/caching_allocator.h"
+#include "tests/bench/greedy_arena.h"
 
 enum { ALIGNMENT = 64, MAX_REQUESTS = 1 << 20, MAX_LEN = 1 << 20, MAX_BATCH = 1024 };
 
@@ -53,10 +53,10 @@ static const tri_option options[] = {
 };
 
 static const tri_options_spec spec = {
-    .program = "trireme bench memory",
+    .program = "memory_bench",
     .usage = "[OPTION]...",
     .summary = "Compares allocators for an encoder's activations on sequences of random lengths, without running it.",
-    .version = "trireme bench memory " TRIREME_VERSION,
+    .version = "memory_bench " TRIREME_VERSION,
     TRI_OPTIONS(options),
 };
 
@@ -359,7 +359,7 @@ int main(int argc, char **argv) {
   int code = tri_options_main(&spec, &b.o, argc, argv, &opts);
   if (code >= 0) return code;
   tri_status st = run(&b, &err);
-  if (st != TRI_OK) fprintf(stderr, "trireme bench memory: %s\n", err.status ? err.message : tri_status_text(st));
+  if (st != TRI_OK) fprintf(stderr, "memory_bench: %s\n", err.status ? err.message : tri_status_text(st));
   tear_down(&b);
   tri_options_free(opts);
   return tri_stdout_end(spec.program, tri_exit_code(st));
