@@ -134,12 +134,6 @@ typedef struct tri_step_event {
   tri_buffer_set reads, writes;
 } tri_step_event;
 
-/* A value: written by op `first`, read last by op `last`. */
-typedef struct tri_step_value {
-  tri_buffer_id buffer;
-  int first, last;
-} tri_step_value;
-
 typedef struct tri_step_record {
   const tri_step_arena *apart; /* the buffers side by side from `memory` on */
   const char *memory;
@@ -160,7 +154,5 @@ tri_buffer_set tri_step_record_find(const tri_step_record *r, const void *at, bo
 /* Fills live[count + 1] with the buffers that hold something before each op, and after the last one: what is read
  * there or later and not written anew before. */
 void tri_step_record_live(const tri_step_record *r, tri_buffer_set *live);
-/* The values in the order of their ops. out has room for `most`, or is NULL; returns how many there are. */
-int tri_step_record_values(const tri_step_record *r, tri_step_value *out, int most);
 
 #endif

@@ -98,6 +98,12 @@ static const char *const names[] = {"chunks", "chunks_paper", "caching", "greedy
 static const char *const titles[] = {"chunks", "chunks, as in the paper", "caching, as PyTorch",
                                      "greedy by size, grown", "greedy by size, exact"};
 
+/* A value: written by op `first`, read last by op `last`. */
+typedef struct step_value {
+  tri_buffer_id buffer;
+  int first, last;
+} step_value;
+
 struct contender {
   struct device device;
   tri_activation_plan *plan;
@@ -112,7 +118,7 @@ struct bench {
   tri_model_config model;
   tri_shard shard;
   tri_limits limits;
-  tri_step_value *values; /* [count] */
+  step_value *values;     /* [count] */
   tri_tensor_life *lives; /* [count] of those */
   int count, num_ops;
   int *events; /* [2 count] in the order of operators: i + 1 for the beginning of tensor i, -(i + 1) after its end */
@@ -198,6 +204,25 @@ static tri_status run_batch(struct bench *b, int request, tri_error *err) {
 
 /* ---- from the options to the contenders ---- */
 
+/* The values in the order of their ops. out has room for `most`, or is NULL; returns how many there are. */
+static int list_values(const tri_step_record *r, step_value *out, int most) {
+  int current[TRI_NUM_BUFFERS], n = 0;
+  for (int i = 0; i < TRI_NUM_BUFFERS; i++) current[i] = -1;
+  for (int e = 0; e <= r->count; e++) {
+    tri_step_event at = {.reads = r->results};
+    if (e < r->count) at = r->events[e];
+    for (int i = 0; i < TRI_NUM_BUFFERS; i++) {
+      bool reads = at.reads >> i & 1, begins = !reads && at.writes >> i & 1;
+      if (begins) current[i] = n++;
+      if ((!begins && !reads) || current[i] < 0 || current[i] >= most || !out) continue;
+      step_value *v = &out[current[i]];
+      if (begins) *v = (step_value){.buffer = (tri_buffer_id)i, .first = e};
+      v->last = e;
+    }
+  }
+  return n;
+}
+
 /* Every value of a step, and when it is there: what a walk over the step's ops records. */
 static tri_status find_values(struct bench *b, tri_error *err) {
   tri_step_arena apart;
@@ -205,7 +230,7 @@ static tri_status find_values(struct bench *b, tri_error *err) {
   tri_step_arena_config config = config_of(b);
   tri_status st;
   TRI_TRY(tri_step_record_make(&config, &apart, &record, err));
-  b->count = tri_step_record_values(&record, NULL, 0);
+  b->count = list_values(&record, NULL, 0);
   b->num_ops = record.count + 1;
   b->values = tri_calloc((size_t)b->count, sizeof *b->values);
   b->lives = tri_calloc((size_t)b->count, sizeof *b->lives);
@@ -213,7 +238,7 @@ static tri_status find_values(struct bench *b, tri_error *err) {
     st = TRI_NO_MEMORY;
     goto cleanup;
   }
-  tri_step_record_values(&record, b->values, b->count);
+  list_values(&record, b->values, b->count);
   for (int i = 0; i < b->count; i++)
     b->lives[i] = (tri_tensor_life){.bytes = 1, .first_op = b->values[i].first, .last_op = b->values[i].last};
 cleanup:

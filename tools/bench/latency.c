@@ -10,11 +10,9 @@
  * Decode steps come in runs between which rooflines are measured. Within a run they follow one another as in a server:
  * on a device the next one is launched while the last one is under way, and a step takes from one end to the next. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "kernels/roofline.h"
-#include "base/log.h"
 #include "base/standard_output.h"
 #include "base/version.h"
 #include "base/wait.h"

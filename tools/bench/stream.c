@@ -26,7 +26,6 @@
 #include "runtime/cost/disk_read.h"
 #include "tools/bench/steps.h"
 #include "tools/bench/verify.h"
-#include "worker/cost/machine_rates.h"
 
 enum { MAX_ROUNDS = 1024 };
 
@@ -364,8 +363,7 @@ static void print_text(const struct bench *b, const struct report *r) {
 }
 
 static tri_status measure(struct bench *b, tri_error *err) {
-  tri_status st = run_rounds(b, err);
-  if (st != TRI_OK) return st;
+  TRI_CHECK(run_rounds(b, err));
   struct report r = make_report(b);
   if (b->rank) return TRI_OK;
   if (b->o.json)

@@ -196,8 +196,6 @@ bool tri_sched_reap(tri_sched *s, int64_t now_ns, tri_outbox *out);
 tri_job *tri_sched_retired(tri_sched *s);
 
 bool tri_sched_has_work(const tri_sched *s);
-/* Returns whether there is work, or a result has yet to come, even if no job is left for it. */
-bool tri_sched_is_busy(const tri_sched *s);
 bool tri_sched_micro_batch_busy(const tri_sched *s, int micro_batch); /* as many steps are under way as may be */
 tri_sched_stats tri_sched_get_stats(const tri_sched *s);
 
