@@ -2,7 +2,6 @@
 /* The host's memory that a process may still take. */
 #include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"

@@ -70,3 +70,12 @@ bool tri_text_is_token(const char *s, size_t len) {
     if (!is_token_char(s[i])) return false;
   return len > 0;
 }
+
+bool tri_has_word(const char *words, const char *word) {
+  size_t len = strlen(word);
+  for (size_t n; *words; words += n + strspn(words + n, " ")) {
+    n = strcspn(words, " ");
+    if (n == len && !memcmp(words, word, n)) return true;
+  }
+  return false;
+}

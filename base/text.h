@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Text that grows in a tri_buf, and UTF-8. A function that adds returns no status: once memory is out, the buffer has
- * failed, and adds nothing more. The caller looks at b->failed when the text is whole, and frees the buffer with
- * tri_buf_free. */
+/* Text that grows in a tri_buf, UTF-8, and words. A function that adds returns no status: once memory is out, the
+ * buffer has failed, and adds nothing more. The caller looks at b->failed when the text is whole, and frees the buffer
+ * with tri_buf_free. */
 #ifndef TRI_BASE_TEXT_H
 #define TRI_BASE_TEXT_H
 
@@ -20,5 +20,8 @@ size_t tri_utf8_prefix(const char *s, size_t len);
 /* Returns whether a text is a token of HTTP (RFC 9110, 5.6.2), such as a header's name: letters, digits and
  * !#$%&'*+-.^_`|~. */
 bool tri_text_is_token(const char *s, size_t len);
+
+/* Returns whether a word is one of several, which have a space between them. */
+bool tri_has_word(const char *words, const char *word);
 
 #endif

@@ -42,23 +42,18 @@ target_link_libraries(trireme-chat PRIVATE tri_chat tri_cli)
 
 # One rank without a coordinator.
 tri_library(tri_bench_rank FILES tools/bench/rank.c LINK tri_worker)
-add_executable(trireme-bench-batching tools/bench/batching.c)
 add_executable(trireme-bench-latency tools/bench/latency.c tools/bench/steps.c)
 add_executable(trireme-bench-stream tools/bench/stream.c tools/bench/steps.c tools/bench/verify.c)
-foreach(bench batching latency stream)
+foreach(bench latency stream)
   target_link_libraries(trireme-bench-${bench} PRIVATE tri_bench_rank)
 endforeach()
 target_link_libraries(trireme-bench-stream PRIVATE tri_comm_mpi)
 
-# The allocators that activations are compared with; a library, so that tests can link them.
-tri_library(tri_bench FILES tools/bench/caching_allocator.c tools/bench/greedy_arena.c LINK tri_runtime)
-add_executable(trireme-bench-memory tools/bench/memory.c)
-target_link_libraries(trireme-bench-memory PRIVATE tri_bench)
 add_executable(trireme-bench-load tools/bench/load.c)
 target_link_libraries(trireme-bench-load PRIVATE tri_runtime)
 
 set(server_programs trireme-coordinator trireme-worker trireme-up trireme-plan trireme-pack trireme-doctor trireme-template trireme-chat
-  trireme-bench-latency trireme-bench-batching trireme-bench-memory trireme-bench-load trireme-bench-stream)
+  trireme-bench-latency trireme-bench-load trireme-bench-stream)
 add_dependencies(programs ${server_programs})
 install(TARGETS ${server_programs})
 

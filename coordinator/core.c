@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "coordinator/core.h"
 
-#include <string.h>
-
 #include "coordinator/core_impl.h"
 #include "coordinator/jobs/jobs.h"
 #include "coordinator/queue/queue.h"
@@ -147,31 +145,6 @@ void tri_core_replica_held(tri_core *c, uint32_t replica, tri_core_hold hold, in
 }
 
 void tri_core_stood_still(tri_core *c, int64_t now) { watchdog_suspend(c, now); }
-
-/* ---- the journal ---- */
-
-void tri_core_durable(tri_core *c, int64_t now, uint64_t number) { recovery_durable(c, now, number); }
-void tri_core_set_full(tri_core *c, const char *folder) { jobs_set_full(c, folder); }
-
-tri_status tri_core_restore(tri_core *c, int64_t now, int64_t age_ns, const tri_record *r, uint64_t number) {
-  return recovery_restore(c, now, age_ns, r, number);
-}
-
-void tri_core_restored(tri_core *c, int64_t now) { recovery_restored(c, now); }
-
-bool tri_core_restore_whole(tri_core *c, uint64_t job, uint64_t number) {
-  return recovery_restore_whole(c, job, number);
-}
-
-void tri_core_compact(tri_core *c, int64_t now, uint64_t before, size_t room) {
-  recovery_compact(c, now, before, room);
-}
-
-void tri_core_record_again(tri_core *c, int64_t now) { recovery_record_again(c, now); }
-size_t tri_core_compact_room(const tri_core *c, uint64_t before) { return recovery_compact_room(c, before); }
-uint64_t tri_core_oldest_record(const tri_core *c) { return recovery_oldest_record(c); }
-bool tri_core_owes(const tri_core *c) { return recovery_owes(c); }
-uint64_t tri_core_record_bytes(const tri_core *c) { return recovery_record_bytes(c); }
 
 /* ---- time, and the end ---- */
 

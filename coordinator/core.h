@@ -10,6 +10,7 @@
 #define TRI_COORDINATOR_CORE_H
 
 #include "coordinator/core_config.h"
+#include "coordinator/jobs/recovery.h"
 
 tri_status tri_core_create(const tri_core_config *config, int64_t now, tri_core **out);
 void tri_core_destroy(tri_core *c); /* NULL is fine */
@@ -31,27 +32,8 @@ void tri_core_replica_died(tri_core *c, int64_t now, uint32_t replica, uint64_t 
 /* A start of a replica begins, or was begun before: from now on no other of it may register that has not. */
 void tri_core_replica_expected(tri_core *c, uint32_t replica, uint64_t epoch);
 void tri_core_replica_held(tri_core *c, uint32_t replica, tri_core_hold hold, int64_t until_ns, const char *reason);
-/* Records up to this number are durable: what was accepted with them is told. */
-void tri_core_durable(tri_core *c, int64_t now, uint64_t number);
-/* Says that there is no room for records in the journal's folder, which stays where it is: then no new job is taken.
- * NULL: there is. */
-void tri_core_set_full(tri_core *c, const char *folder);
 /* Sets whether jobs have all of the memory that there is: then no new job is taken. */
 void tri_core_set_crowded(tri_core *c, bool crowded);
-/* Makes the jobs of an earlier start anew, from its records in their order, before anything else comes in; age_ns: of
- * the record. After the last one, tri_core_restored. TRI_NO_MEMORY: a job, or a part of one, is not there. */
-tri_status tri_core_restore(tri_core *c, int64_t now, int64_t age_ns, const tri_record *r, uint64_t number);
-void tri_core_restored(tri_core *c, int64_t now);
-/* The same of a record that has all of a job: false where the job is to be made from its parts, as what was before
- * it is not there. */
-bool tri_core_restore_whole(tri_core *c, uint64_t job, uint64_t number);
-/* Records jobs anew whose first record has a number before this, oldest first and some of them in one call. room: bytes
- * that there are for the first one, 0: as many as there always are. */
-void tri_core_compact(tri_core *c, int64_t now, uint64_t before, size_t room);
-/* Records all jobs anew that have not ended. */
-void tri_core_record_again(tri_core *c, int64_t now);
-/* Returns how much room the first one needs that has more than there always is; 0: there is none such. */
-size_t tri_core_compact_room(const tri_core *c, uint64_t before);
 /* Says that the coordinator stood still itself until now, as one that was stopped or whose disk did: ranks have
  * reported what has not been read, and the watchdog is suspended for the time from one report to the next. */
 void tri_core_stood_still(tri_core *c, int64_t now);
@@ -65,13 +47,7 @@ void tri_core_abandon(tri_core *c, int64_t now, const char *reason);
 
 /* ---- questions ---- */
 
-/* Returns the number of the oldest record that a restart needs; UINT64_MAX: it needs none. */
-uint64_t tri_core_oldest_record(const tri_core *c);
-/* Returns whether the next start may be asked for a job: one that has not ended, or whose client has gone before it was
- * told. */
-bool tri_core_owes(const tri_core *c);
-uint64_t tri_core_record_bytes(const tri_core *c); /* about, of records of all jobs that have not ended */
-bool tri_core_is_idle(const tri_core *c);          /* no job that has not ended, none whose end is undelivered */
+bool tri_core_is_idle(const tri_core *c); /* no job that has not ended, none whose end is undelivered */
 void tri_core_load_of(const tri_core *c, tri_core_load *out);
 void tri_core_set_facts(tri_core *c, const tri_core_facts *facts);
 uint64_t tri_core_generated_tokens(const tri_core *c);

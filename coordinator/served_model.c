@@ -7,7 +7,6 @@
 
 #include "coordinator/core.h"
 #include "base/log.h"
-#include "base/mem.h"
 #include "runtime/model/folder.h"
 #include "runtime/model/sentence.h"
 

@@ -79,25 +79,3 @@ bool tri_quantize_max(const float *x, size_t n, float *max) {
   *max = m;
   return finite;
 }
-
-tri_status tri_quantize_rows(const void *src, tri_dtype dtype, size_t n, size_t k, int8_t *out, float *scale) {
-  enum { PIECE = 512 };
-  float piece[PIECE];
-  if (dtype != TRI_F32 && dtype != TRI_F16 && dtype != TRI_BF16) return TRI_INVALID_ARGUMENT;
-  for (size_t row = 0; row < n; row++, out += k) {
-    float max = 0;
-    for (size_t i = 0; i < k; i += PIECE) {
-      size_t m = k - i < PIECE ? k - i : PIECE;
-      tri_widen(piece, src, dtype, row * k + i, m);
-      if (!tri_quantize_max(piece, m, &max)) return TRI_INVALID_ARGUMENT;
-    }
-    float factor = tri_quantize_factor(max);
-    scale[row] = tri_quantize_scale(max);
-    for (size_t i = 0; i < k; i += PIECE) {
-      size_t m = k - i < PIECE ? k - i : PIECE;
-      tri_widen(piece, src, dtype, row * k + i, m);
-      for (size_t j = 0; j < m; j++) out[i + j] = tri_quantize_one(piece[j], factor);
-    }
-  }
-  return TRI_OK;
-}

@@ -28,8 +28,4 @@ void tri_widen(float *out, const void *src, tri_dtype dtype, size_t first, size_
 /* The other way: n floats to elements first .. first + n - 1 of F32, F16 or BF16, rounded to the nearest. */
 void tri_narrow(void *out, tri_dtype dtype, size_t first, const float *x, size_t n);
 
-/* n rows of k elements of F32, F16 or BF16 to int8 and one scale each. TRI_INVALID_ARGUMENT for another type, and where
- * an element is not finite. */
-tri_status tri_quantize_rows(const void *src, tri_dtype dtype, size_t n, size_t k, int8_t *out, float *scale);
-
 #endif

@@ -70,10 +70,8 @@ tri_status tri_weight_pack_wrap(int fd, const char *path, const tri_weight_pack_
   p->path = tri_strdup(path);
   p->offsets = tri_calloc((size_t)layout->num_parts, sizeof *p->offsets);
   p->checksums = tri_calloc((size_t)layout->num_parts, sizeof *p->checksums);
-  if (!p->path || !p->offsets || !p->checksums) {
-    st = tri_fail(err, TRI_NO_MEMORY, path, "no memory for the table of the pack %s", path);
-    goto cleanup;
-  }
+  if (!p->path || !p->offsets || !p->checksums)
+    TRI_TRY(tri_fail(err, TRI_NO_MEMORY, path, "no memory for the table of the pack %s", path));
   p->file_bytes = place(layout, p->offsets);
   *out = p;
   return TRI_OK;

@@ -238,10 +238,7 @@ static tri_status publish_file(struct file *f, tri_error *err) {
   if (fsync(f->pack->fd)) return refuse_write(f, errno, err);
   int fd = open(f->name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
   if (fd < 0) return tri_pack_refuse(f->name, "be opened", errno, err);
-  if (rename(f->name, f->path)) {
-    st = tri_pack_refuse(f->path, "be written", errno, err);
-    goto cleanup;
-  }
+  if (rename(f->name, f->path)) TRI_TRY(tri_pack_refuse(f->path, "be written", errno, err));
   TRI_TRY(sync_folder(f->path, err));
   close(f->pack->fd);
   f->pack->fd = fd;
@@ -290,15 +287,10 @@ static tri_status open_locked(const char *name, const tri_weight_pack_maker *mak
   struct stat s, now;
   int fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
   if (fd < 0) return tri_pack_refuse_open(name, errno, err);
-  if (fstat(fd, &s) || !S_ISREG(s.st_mode)) {
-    st = tri_fail(err, TRI_IO, name, "%s is not a file, so no pack can be made in it", name);
-    goto cleanup;
-  }
+  if (fstat(fd, &s) || !S_ISREG(s.st_mode))
+    TRI_TRY(tri_fail(err, TRI_IO, name, "%s is not a file, so no pack can be made in it", name));
   TRI_TRY(lock(fd, name, maker, err));
-  if (lstat(name, &now) || now.st_dev != s.st_dev || now.st_ino != s.st_ino) {
-    st = TRI_AGAIN;
-    goto cleanup;
-  }
+  if (lstat(name, &now) || now.st_dev != s.st_dev || now.st_ino != s.st_ino) TRI_TRY(TRI_AGAIN);
   if (fchmod(fd, 0600)) { /* whatever the umask has left, or another process has made */
     st = tri_pack_refuse(name, "be kept from others", errno, err);
     goto cleanup;

@@ -66,18 +66,14 @@ tri_status tri_reader_create(const tri_reader_config *config, tri_reader **out, 
   r->config = *config;
   r->aio = config->aio;
   if (!r->config.timeout_ms) r->config.timeout_ms = TIMEOUT_MS;
-  if (!bytes) {
-    st = tri_fail(err, TRI_OUT_OF_RANGE, "io", "%d buffers of %zu bytes: not what a reader can have",
-                  config->num_buffers, config->piece_bytes);
-    goto cleanup;
-  }
+  if (!bytes)
+    TRI_TRY(tri_fail(err, TRI_OUT_OF_RANGE, "io", "%d buffers of %zu bytes: not what a reader can have",
+                     config->num_buffers, config->piece_bytes));
   r->slots = tri_calloc((size_t)config->num_buffers, sizeof *r->slots);
   r->memory = config->memory;
   if (r->slots && !r->memory && tri_pages_alloc(bytes, (void **)&r->memory) == TRI_OK) r->owns_memory = true;
-  if (!r->slots || !r->memory) {
-    st = tri_fail(err, TRI_NO_MEMORY, "io", "no memory for %zu bytes of buffers to read into", bytes);
-    goto cleanup;
-  }
+  if (!r->slots || !r->memory)
+    TRI_TRY(tri_fail(err, TRI_NO_MEMORY, "io", "no memory for %zu bytes of buffers to read into", bytes));
   for (int i = 0; i < config->num_buffers; i++) r->slots[i].buffer = r->memory + (size_t)i * buffer_bytes(config);
   if (!r->aio) TRI_TRY(tri_aio_create(config->kind, config->num_buffers, &r->aio, err));
   *out = r;

@@ -96,9 +96,8 @@ static tri_status start_read(tri_weight_stream *s, const tri_stream_extent *x) {
     if (n > whole) n = whole;
   }
   if (for_all && !tri_stream_split_can_hold(s)) return TRI_AGAIN;
-  tri_status st = in_place ? tri_reader_start_at(s->reader, x->file, offset, n, to, &slot, &s->err)
-                           : tri_reader_start(s->reader, x->file, offset, n, &slot, &s->err);
-  if (st != TRI_OK) return st;
+  TRI_CHECK(in_place ? tri_reader_start_at(s->reader, x->file, offset, n, to, &slot, &s->err)
+                     : tri_reader_start(s->reader, x->file, offset, n, &slot, &s->err));
   s->pieces[slot] = (struct piece){.part = part, .to = to, .bytes = n, .in_place = in_place, .is_common = for_all};
   if (for_all) s->pieces[slot].number = tri_stream_split_hold(s, slot);
   s->under_way[part]++;
@@ -353,16 +352,12 @@ tri_status tri_weight_stream_create(const tri_weight_stream_config *config, tri_
   s->seen = tri_calloc((size_t)config->num_files, sizeof *s->seen);
   s->under_way = tri_calloc((size_t)config->num_parts, sizeof *s->under_way);
   s->pieces = tri_calloc((size_t)config->reads.num_buffers, sizeof *s->pieces);
-  if (!s->seen || !s->under_way || !s->pieces) {
-    st = tri_fail(err, TRI_NO_MEMORY, "io", "no memory for a stream of %d parts", config->num_parts);
-    goto cleanup;
-  }
+  if (!s->seen || !s->under_way || !s->pieces)
+    TRI_TRY(tri_fail(err, TRI_NO_MEMORY, "io", "no memory for a stream of %d parts", config->num_parts));
   TRI_TRY(tri_stream_split_create(s, err));
   TRI_TRY(open_files(s, err));
-  if (pthread_create(&s->thread, NULL, move, s)) {
-    st = tri_fail(err, TRI_NO_MEMORY, "io", "no thread to read weights");
-    goto cleanup;
-  }
+  if (pthread_create(&s->thread, NULL, move, s))
+    TRI_TRY(tri_fail(err, TRI_NO_MEMORY, "io", "no thread to read weights"));
   s->has_thread = true;
   *out = s;
   return TRI_OK;

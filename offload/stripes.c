@@ -69,10 +69,8 @@ tri_status tri_stripes_make(const char *name, const tri_weight_pack_layout *layo
   s->list = tri_calloc(all + 1, sizeof *s->list);
   s->bytes = tri_calloc(all + 1, sizeof *s->bytes);
   s->first = tri_calloc((size_t)layout->num_parts + 1, sizeof *s->first);
-  if (!s->list || !s->bytes || !s->first) {
-    st = tri_fail(err, TRI_NO_MEMORY, name, "no memory for the %zu stripes of %s", all, name);
-    goto cleanup;
-  }
+  if (!s->list || !s->bytes || !s->first)
+    TRI_TRY(tri_fail(err, TRI_NO_MEMORY, name, "no memory for the %zu stripes of %s", all, name));
   for (int i = 0; all && i < layout->num_parts; i++) cut_part(s, i, layout->part_bytes[i]);
   fill_layouts(s);
   for (int i = 0; i < num_files; i++) {

@@ -13,7 +13,7 @@ starts='^(\$ )?([A-Z_]+=[^ ]* )*(trireme|mpirun|srun|sbatch|scancel|cmake|ctest|
 
 # Marks of pages that are not to be touched for it: page, how the block's first command begins, mark.
 elsewhere='docs/guide/operations.md|trireme status|run by tests/e2e/command.sh
-docs/guide/operations.md|trireme bench serve|run by tests/e2e/command.sh tests/bench/batching.sh tests/bench/memory.sh tests/bench/load.sh tests/bench/stream.sh tests/bench/latency.sh
+docs/guide/operations.md|trireme bench serve|run by tests/e2e/command.sh tests/bench/load.sh tests/bench/stream.sh tests/bench/latency.sh
 docs/reliability.md|./test.sh|needs: hours, for the longer ones'
 
 # FILE:LINE <tab> MARK <tab> COMMAND of each line of a block that has a command; indented blocks and fenced ones of a shell.

@@ -58,7 +58,7 @@ check() {
       part = part " coordinator/jobs/jobs.h coordinator/jobs/response_cache.h coordinator/stats/"
       rule("coordinator/stats/report.c", part)
       rule("coordinator/stats/prometheus.c", part)
-      rule("coordinator/core.h", part)
+      rule("coordinator/core.h", part " coordinator/jobs/recovery.h")
       rule("coordinator/core.c", part " coordinator/core.h")
       # around the core
       folder("coordinator/journal", "base/ coordinator/journal/")

@@ -321,10 +321,7 @@ const char *tri_json_get_str(const tri_json *o, const char *key) { return tri_js
 tri_status tri_json_each(const tri_json *object, tri_status (*fn)(void *, const char *, const tri_json *), void *ctx) {
   const char *key;
   json_t *value;
-  json_object_foreach(raw(object), key, value) {
-    tri_status st = fn(ctx, key, (const tri_json *)value);
-    if (st != TRI_OK) return st;
-  }
+  json_object_foreach(raw(object), key, value) { TRI_CHECK(fn(ctx, key, (const tri_json *)value)); }
   return TRI_OK;
 }
 

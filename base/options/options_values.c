@@ -118,8 +118,7 @@ static tri_status parse_integer(const tri_option *o, const char *text, int64_t l
   if (end == text || !unit || strchr(" \t\n\r\f\v", *text)) return not_a(o, "an integer", text, err);
   double x = (double)v * (double)unit;
   if (errno == ERANGE) x = v < 0 ? -INFINITY : INFINITY;
-  tri_status st = check_limits(o, x, text, err);
-  if (st != TRI_OK) return st;
+  TRI_CHECK(check_limits(o, x, text, err));
   if (v > LLONG_MAX / unit || v < LLONG_MIN / unit)
     errno = ERANGE;
   else
@@ -170,8 +169,7 @@ static tri_status parse_size(const tri_option *o, const char *text, uint64_t *ou
     over |= v > (UINT64_MAX - rest) / unit;
     v = v * unit + rest;
   }
-  tri_status st = check_limits(o, over ? INFINITY : (double)v, text, err);
-  if (st != TRI_OK) return st;
+  TRI_CHECK(check_limits(o, over ? INFINITY : (double)v, text, err));
   if (over) return tri_fail(err, TRI_OUT_OF_RANGE, o->name, "--%s is %s, more than 64 bits hold", o->name, text);
   *out = v;
   return TRI_OK;
@@ -184,8 +182,7 @@ static tri_status parse_num(const tri_option *o, const char *text, double *out, 
   if (end == text || (*end && !o->letters) || !unit || isnan(v))
     return not_a(o, o->letters ? LETTERS : "a number", text, err);
   v *= (double)unit;
-  tri_status st = check_limits(o, v, text, err);
-  if (st != TRI_OK) return st;
+  TRI_CHECK(check_limits(o, v, text, err));
   if (isinf(v) && !(has_limits(o) && isinf(o->max))) return not_a(o, "a finite number", text, err);
   *out = v;
   return TRI_OK;
@@ -262,8 +259,7 @@ tri_status tri_option_store(const tri_option *o, void *dest, const char *text, t
 }
 
 static tri_status append_string(tri_opt_list *list, size_t *cap, const char *text) {
-  tri_status st = tri_array_reserve(&list->items, list->count, cap, 1, sizeof *list->items);
-  if (st != TRI_OK) return st;
+  TRI_CHECK(tri_array_reserve(&list->items, list->count, cap, 1, sizeof *list->items));
   list->items[list->count++] = text;
   return TRI_OK;
 }
@@ -291,8 +287,7 @@ tri_status tri_options_assign(tri_options *o, const tri_option *t, const char *t
       if (st != TRI_OK) return st;
     }
   } else {
-    st = tri_option_store(t, o->dest, text, err);
-    if (st != TRI_OK) return st;
+    TRI_CHECK(tri_option_store(t, o->dest, text, err));
   }
   if (source > TRI_FROM_FALLBACK) {
     state->text = tri_arena_strndup(o->arena, text, strlen(text));

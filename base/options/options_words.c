@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "base/options/options_internal.h"
+#include "base/text.h"
 
 static tri_status unknown_option(const tri_options *o, const char *arg, const char *name, size_t len, tri_error *err) {
   char given[64];
@@ -39,9 +40,7 @@ static const tri_option_word *find_switch(const tri_options_spec *s, const char 
 
 /* Returns whether an argument belongs to a word. */
 static bool belongs(tri_word_values values, const char *arg) {
-  static const char *const switches[] = {"on", "off", "auto", "true", "false", "0", "1", "enabled", "disabled"};
-  for (size_t i = 0; values == TRI_WORD_SWITCH && i < sizeof switches / sizeof *switches; i++)
-    if (!strcmp(arg, switches[i])) return true;
+  if (values == TRI_WORD_SWITCH) return tri_has_word("on off auto true false 0 1 enabled disabled", arg);
   return values == TRI_WORD_NUMBERS && *arg && strspn(arg, "0123456789.,") == strlen(arg);
 }
 

@@ -95,12 +95,10 @@ tri_status tri_serve_model_find(tri_serve_options *o, tri_error *err);
 
 /* Programs other than the server's that have use for some of the options: the bits of tri_option.programs. */
 typedef enum tri_serve_program {
-  TRI_FOR_LATENCY = 1,
-  TRI_FOR_BATCHING = 2,
-  TRI_FOR_LOAD = 4,
-  TRI_FOR_PLAN = 8,
-  TRI_FOR_PACK = 16,
-  TRI_FOR_STEPS = TRI_FOR_LATENCY | TRI_FOR_BATCHING,
+  TRI_FOR_STEPS = 1,
+  TRI_FOR_LOAD = 2,
+  TRI_FOR_PLAN = 4,
+  TRI_FOR_PACK = 8,
   TRI_FOR_ALL = TRI_FOR_STEPS | TRI_FOR_LOAD | TRI_FOR_PLAN | TRI_FOR_PACK,
 } tri_serve_program;
 

@@ -7,7 +7,6 @@
 #include <time.h>
 
 #include "base/json/json_writer.h"
-#include "base/mem.h"
 
 tri_status conversation_open(const char *model_dir, const char *template_file, conversation *c, tri_error *err) {
   char path[PATH_MAX];

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "client/cli/cli.h"
+#include "base/text.h"
 
 volatile sig_atomic_t cli_signal;
 
@@ -16,20 +17,14 @@ void cli_catch_signals(void) {
 }
 
 static int exit_code(const char *code) {
-  static const char *const usage[] = {"invalid_argument", "out_of_range", "unknown_field"};
-  static const char *const refused[] = {"unsupported", "no_capacity", "permission", "draining", "too_large"};
-  for (size_t i = 0; i < sizeof usage / sizeof *usage; i++)
-    if (!strcmp(code, usage[i])) return TRI_EXIT_USAGE;
-  for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
-    if (!strcmp(code, refused[i])) return TRI_EXIT_REFUSED;
-  return TRI_EXIT_FAILED;
+  if (tri_has_word("invalid_argument out_of_range unknown_field", code)) return TRI_EXIT_USAGE;
+  bool refused = tri_has_word("unsupported no_capacity permission draining too_large", code);
+  return refused ? TRI_EXIT_REFUSED : TRI_EXIT_FAILED;
 }
 
 bool cli_shows_field(const char *field, const char *message) {
-  static const char *const untyped[] = {"op", "v", "id"};
-  for (size_t i = 0; i < sizeof untyped / sizeof *untyped; i++)
-    if (!strcmp(field, untyped[i])) return false;
-  return field[0] && !strstr(message, field);
+  bool typed = !tri_has_word("op v id", field);
+  return typed && field[0] && !strstr(message, field);
 }
 
 int cli_fail(const trireme_error *e) {

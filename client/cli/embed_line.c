@@ -7,6 +7,7 @@
 #include "base/json/json_writer.h"
 #include "base/mem.h"
 #include "base/options/options.h"
+#include "base/text.h"
 
 enum { MAX_LINE = 4 << 20, MAX_IDS = 1 << 18 };
 
@@ -39,10 +40,7 @@ static tri_status read_bool(line_reader *l, const char *key, const tri_json *v, 
 static tri_status keep(line_reader *l, const char *key, const tri_json *v) {
   static const char *const fields[] = {"text",       "text_pair", "token_ids", "model",     "pooling",  "activation",
                                        "cache_salt", "cache",     "truncate",  "normalize", "priority", "deadline_ms"};
-  static const char *const answers[] = {"line",  "embedding",  "scores",        "tokens",
-                                        "error", "activation", "prompt_tokens", "cached"};
-  bool taken = false;
-  for (size_t i = 0; i < sizeof answers / sizeof *answers; i++) taken |= !strcmp(key, answers[i]);
+  bool taken = tri_has_word("line embedding scores tokens error activation prompt_tokens cached", key);
   int near = tri_nearest_name(key, fields, sizeof fields / sizeof *fields, sizeof *fields);
   if (near >= 0 && !taken)
     return tri_fail(l->err, TRI_UNKNOWN_FIELD, key, "there is no request field named \"%.60s\"; did you mean %s?", key,

@@ -271,10 +271,9 @@ static tri_status json_stop(cli_request *q, const tri_json *v, tri_error *err) {
   size_t n = array ? tri_json_size(v) : 1;
   if (n > MAX_STOP)
     return tri_fail(err, TRI_OUT_OF_RANGE, "stop", "stop has %zu texts; allowed are 0 to %d", n, MAX_STOP);
-  for (size_t i = 0; i < n; i++) {
+  for (size_t i = 0; i < n; i++)
     TRI_CHECK(
         json_string(array ? tri_json_at(v, i) : v, "stop", &q->stop_text[i], &q->stops[i].s, &q->stops[i].len, err));
-  }
   q->r.stop = q->stops;
   q->r.num_stop = n;
   return TRI_OK;

@@ -13,7 +13,6 @@
 
 #include "client/cmd/cmd.h"
 #include "base/file.h"
-#include "base/mem.h"
 
 enum { MOST_NAMES = 64 };
 

@@ -45,9 +45,6 @@ static const cmd_command kinds[] = {
     {"throughput", NULL, "trireme-bench-serve", "tokens per second with all requests at once",
      "trireme-bench-throughput"},
     {"latency", NULL, "trireme-bench-latency", "one batch without a coordinator (trireme-bench-latency)", NULL},
-    {"batching", NULL, "trireme-bench-batching", "continuous batching against whole batches (trireme-bench-batching)",
-     NULL},
-    {"memory", NULL, "trireme-bench-memory", "allocators for an encoder's activations (trireme-bench-memory)", NULL},
     {"load", NULL, "trireme-bench-load", "loading weights, compared with the disk (trireme-bench-load)", NULL},
     {"stream", NULL, "trireme-bench-stream", "weight streaming, compared with the disk (trireme-bench-stream)", NULL},
 };

@@ -5,6 +5,7 @@
 #include "base/json/json_writer.h"
 #include "client/cmd/submit_file.h"
 #include "base/mem.h"
+#include "base/text.h"
 
 enum { MOST_IDS = 1 << 18 };
 
@@ -12,11 +13,9 @@ enum { MOST_IDS = 1 << 18 };
 
 /* Members of an answer, which a line's own ones must not hide. */
 static bool is_answer_member(const char *key) {
-  static const char *const names[] = {"line",     "choices",        "error",    "prompt_tokens", "completion_tokens",
-                                      "queue_ms", "first_token_ms", "total_ms", "timed_out",     "cached"};
-  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-    if (!strcmp(key, names[i])) return true;
-  return false;
+  return tri_has_word("line choices error prompt_tokens completion_tokens queue_ms first_token_ms total_ms timed_out "
+                      "cached",
+                      key);
 }
 
 /* Keeps a member that is no field for the answer, unless it looks like one. */
@@ -34,13 +33,11 @@ static tri_status keep(void *ctx, const char *key, const tri_json *v, tri_error 
 
 /* Fields that tell the service something which has no meaning here, or that ask for nothing. */
 static tri_status take_openai(void *ctx, const char *key, const tri_json *v, tri_error *err) {
-  static const char *const quiet[] = {"user",         "metadata",         "store",
-                                      "service_tier", "prompt_cache_key", "safety_identifier",
-                                      "session_id",   "stream_options"};
+  static const char quiet[] =
+      "user metadata store service_tier prompt_cache_key safety_identifier session_id stream_options";
   cli_request *q = ctx;
   int64_t n;
-  for (size_t i = 0; i < sizeof quiet / sizeof *quiet; i++)
-    if (!strcmp(key, quiet[i])) return TRI_OK;
+  if (tri_has_word(quiet, key)) return TRI_OK;
   if (!strcmp(key, "max_completion_tokens")) return tri_json_read_int(v, key, &q->r.max_tokens, err);
   if (!strcmp(key, "best_of")) /* with the value that it has without being said */
     return tri_json_as_int(v, &n) && n == 1 ? TRI_OK

@@ -44,7 +44,7 @@ _trireme() {
       ;;
     bench)
       if ((COMP_CWORD == 2)); then
-        mapfile -t COMPREPLY < <(compgen -W 'serve throughput latency batching memory load stream --help' -- "$cur")
+        mapfile -t COMPREPLY < <(compgen -W 'serve throughput latency load stream --help' -- "$cur")
         return
       fi
       path+=("${COMP_WORDS[2]}")
@@ -72,4 +72,4 @@ _trireme_program() {
   fi
 }
 complete -F _trireme_program trireme-up trireme-gateway trireme-chat trireme-plan trireme-pack trireme-doctor trireme-template \
-  trireme-coordinator trireme-worker trireme-bench-{batching,latency,load,memory,stream}
+  trireme-coordinator trireme-worker trireme-bench-{latency,load,stream}

@@ -5,7 +5,6 @@
 
 #include "client/gateway/gateway.h"
 #include "base/log.h"
-#include "base/wait.h"
 
 enum { ASK_MS = 1000 };
 

@@ -3,7 +3,6 @@
 #include <inttypes.h>
 #include <malloc.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <time.h>

@@ -99,17 +99,14 @@ static const oai_field *find_field(const reading *r, const char *key) {
 
 static tri_status read_member(void *ctx, const char *key, const tri_json *v) {
   /* Fields of OpenAI's that tell the service something which has no meaning here. */
-  static const char *const quiet[] = {
-      "user", "metadata", "store", "service_tier", "prompt_cache_key", "safety_identifier", "session_id"};
+  static const char quiet[] = "user metadata store service_tier prompt_cache_key safety_identifier session_id";
   reading *r = ctx;
   if (tri_json_kind_of(v) == TRI_JSON_NULL) return TRI_OK;
   const oai_field *f = find_field(r, key);
   r->waiting = r->waiting || wins(key);
   if (wins(key) != r->last) return TRI_OK;
   if (f) return f->take(r->request, f, v, r->err);
-  for (size_t i = 0; i < sizeof quiet / sizeof *quiet; i++)
-    if (!strcmp(quiet[i], key)) return TRI_OK;
-  return unknown(r->ignored, key, r->err);
+  return tri_has_word(quiet, key) ? TRI_OK : unknown(r->ignored, key, r->err);
 }
 
 tri_status oai_fields_read(const oai_field_table *tables, const tri_json *object, void *request, oai_ignored *ignored,

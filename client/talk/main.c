@@ -10,9 +10,9 @@
 #include "client/chat/conversation.h"
 #include "client/cli/cli.h"
 #include "client/cli/request.h"
-#include "base/mem.h"
 #include "base/model_folder.h"
 #include "base/standard_output.h"
+#include "base/text.h"
 #include "base/version.h"
 
 enum { CANCEL_MS = 2000 };
@@ -229,16 +229,12 @@ static int talk_on(talk *t) {
 
 /* Those of a request but for what a conversation decides itself, or has no use for. */
 static size_t add_request_options(tri_option *table) {
-  static const char *const without[] = {"n",     "num-beams",          "length-penalty", "early-stopping", "logprobs",
-                                        "echo",  "add-special-tokens", "stream",         "on-disconnect",  "token-ids",
-                                        "model", "request-id",         "truncate"};
+  static const char without[] = "n num-beams length-penalty early-stopping logprobs echo add-special-tokens stream "
+                                "on-disconnect token-ids model request-id truncate";
   tri_option all[CLI_REQUEST_OPTIONS_MAX];
   size_t n = cli_request_options(all, offsetof(talk_options, request)), kept = 0;
-  for (size_t i = 0; i < n; i++) {
-    bool has = true;
-    for (size_t k = 0; k < sizeof without / sizeof *without; k++) has &= strcmp(all[i].name, without[k]) != 0;
-    if (has) table[kept++] = all[i];
-  }
+  for (size_t i = 0; i < n; i++)
+    if (!tri_has_word(without, all[i].name)) table[kept++] = all[i];
   return kept;
 }
 

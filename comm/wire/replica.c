@@ -106,9 +106,7 @@ static tri_status read_tokens(tri_unpacker *d, const tri_field *f, tri_unpack *u
     return tri_fail(d->err, TRI_CORRUPT, f->name, "%u elements do not fit", v->count);
   tri_replica_token *all = tri_arena_alloc(d->arena, v->count ? v->count : 1, sizeof *all);
   if (!all) return TRI_NO_MEMORY;
-  for (uint32_t i = 0; i < v->count; i++) {
-    TRI_CHECK(read_token(d, u, i, &all[i]));
-  }
+  for (uint32_t i = 0; i < v->count; i++) TRI_CHECK(read_token(d, u, i, &all[i]));
   t->tokens = all;
   t->num = v->count;
   return TRI_OK;

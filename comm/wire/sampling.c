@@ -51,9 +51,7 @@ static tri_status read_logprobs(tri_unpacker *d, const tri_field *f, tri_unpack 
   tri_sampling_extra *x = d->extra;
   bool top = f->name[0] == 't';
   int64_t value = 0;
-  if (v->kind != TRI_V_BOOL || top) {
-    TRI_CHECK(tri_read_i64(d, f->name, v, 0, TRI_WIRE_MAX_LOGPROBS, &value));
-  }
+  if (v->kind != TRI_V_BOOL || top) TRI_CHECK(tri_read_i64(d, f->name, v, 0, TRI_WIRE_MAX_LOGPROBS, &value));
   if (top) {
     x->has_top_logprobs = true;
     x->top_logprobs = value;

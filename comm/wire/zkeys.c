@@ -72,19 +72,12 @@ tri_status tri_zkeypair_load(const char *path, tri_zkeypair *out, tri_error *err
   tri_zkeypair k = {0};
   FILE *f = fopen(path, "re");
   struct stat sb;
-  if (!f || fstat(fileno(f), &sb)) {
-    st = tri_fail(err, TRI_IO, path, "cannot open the key file: %s", strerror(errno));
-    goto cleanup;
-  }
-  if (!S_ISREG(sb.st_mode)) {
-    st = tri_fail(err, TRI_INVALID_ARGUMENT, path, "not a regular file");
-    goto cleanup;
-  }
-  if (sb.st_mode & 077) {
-    st = tri_fail(err, TRI_PERMISSION, path, "mode %04o lets others read the secret key; make it 0600",
-                  (unsigned)sb.st_mode & 07777);
-    goto cleanup;
-  }
+  if (!f || fstat(fileno(f), &sb))
+    TRI_TRY(tri_fail(err, TRI_IO, path, "cannot open the key file: %s", strerror(errno)));
+  if (!S_ISREG(sb.st_mode)) TRI_TRY(tri_fail(err, TRI_INVALID_ARGUMENT, path, "not a regular file"));
+  if (sb.st_mode & 077)
+    TRI_TRY(tri_fail(err, TRI_PERMISSION, path, "mode %04o lets others read the secret key; make it 0600",
+                     (unsigned)sb.st_mode & 07777));
   setvbuf(f, NULL, _IONBF, 0); /* no copy of the secret in a buffer that is freed uncleared */
   TRI_TRY(keypair_read(f, path, &k, err));
   *out = k;

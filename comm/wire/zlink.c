@@ -148,10 +148,7 @@ tri_status tri_zlink_open(tri_zcontext *z, const tri_zlink_config *config, tri_z
   zmq_msg_init(&l->msg);
   link_keep(l, config);
   int e = link_start(l);
-  if (e) {
-    st = tri_fail(err, TRI_IO, "endpoint", "cannot use %s: %s", config->endpoint, zmq_strerror(e));
-    goto cleanup;
-  }
+  if (e) TRI_TRY(tri_fail(err, TRI_IO, "endpoint", "cannot use %s: %s", config->endpoint, zmq_strerror(e)));
   *out = l;
   l = NULL;
 cleanup:

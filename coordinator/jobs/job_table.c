@@ -144,7 +144,6 @@ void jobs_close(tri_core *c) {
 bool jobs_have_ended(const tri_core *c) { return !c->jobs->num_active; }
 bool jobs_are_over(const tri_core *c) { return !c->jobs->num_active && !c->jobs->dirty && !c->jobs->has_undurable; }
 uint64_t jobs_retained_bytes(const tri_core *c) { return c->jobs->retained; }
-void jobs_set_full(tri_core *c, const char *folder) { c->jobs->full = folder; }
 
 const char *jobs_full(const tri_core *c) { return c->jobs->full ? c->jobs->full : ""; }
 

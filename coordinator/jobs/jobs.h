@@ -43,20 +43,6 @@ void jobs_end_late(tri_core *c, int64_t now);
 /* See tri_core_abandon; what clients are told by it is to be delivered. */
 void jobs_abandon(tri_core *c, int64_t now, const char *reason);
 
-/* ---- the journal's side: see the functions of core.h with these names ---- */
-
-void jobs_set_full(tri_core *c, const char *folder);
-void recovery_durable(tri_core *c, int64_t now, uint64_t number);
-tri_status recovery_restore(tri_core *c, int64_t now, int64_t age_ns, const tri_record *r, uint64_t number);
-void recovery_restored(tri_core *c, int64_t now);
-bool recovery_restore_whole(tri_core *c, uint64_t job, uint64_t number);
-void recovery_compact(tri_core *c, int64_t now, uint64_t before, size_t room);
-void recovery_record_again(tri_core *c, int64_t now);
-size_t recovery_compact_room(const tri_core *c, uint64_t before);
-uint64_t recovery_oldest_record(const tri_core *c);
-bool recovery_owes(const tri_core *c);
-uint64_t recovery_record_bytes(const tri_core *c);
-
 /* ---- refusals ---- */
 
 /* Returns whether an error tells what is wrong with the request itself, which is no failure of the cluster. */

@@ -7,6 +7,8 @@
  *
  * Jobs of a coordinator that ran before are made as if their clients had just asked, get the tokens that they had, and
  * wait in the queue for a replica that goes on after those. */
+#include "coordinator/jobs/recovery.h"
+
 #include "coordinator/jobs/jobs_impl.h"
 #include "base/log.h"
 
@@ -44,7 +46,7 @@ static void mark_durable(tri_core *c, struct job_list *list, uint64_t before) {
   }
 }
 
-void recovery_durable(tri_core *c, int64_t now, uint64_t number) {
+void tri_core_durable(tri_core *c, int64_t now, uint64_t number) {
   uint64_t before = c->jobs->durable;
   c->jobs->durable = number;
   settle_all(c);
@@ -61,18 +63,20 @@ static uint64_t oldest_of(const struct job_list *list, uint64_t least) {
   return least;
 }
 
-uint64_t recovery_oldest_record(const tri_core *c) {
+void tri_core_set_full(tri_core *c, const char *folder) { c->jobs->full = folder; }
+
+uint64_t tri_core_oldest_record(const tri_core *c) {
   return oldest_of(&c->jobs->ended, oldest_of(&c->jobs->active, UINT64_MAX));
 }
 
-bool recovery_owes(const tri_core *c) {
+bool tri_core_owes(const tri_core *c) {
   if (c->ending || !TAILQ_EMPTY(&c->jobs->active)) return true;
   for (const job *j = TAILQ_FIRST(&c->jobs->ended); j; j = TAILQ_NEXT(j, links))
     if (j->record && !j->over && (!j->done_sent || !j->attached)) return true;
   return false;
 }
 
-uint64_t recovery_record_bytes(const tri_core *c) {
+uint64_t tri_core_record_bytes(const tri_core *c) {
   uint64_t bytes = 0;
   for (const job *j = TAILQ_FIRST(&c->jobs->active); j; j = TAILQ_NEXT(j, links))
     if (j->record) bytes += record_bytes(j);
@@ -94,13 +98,13 @@ static job *oldest(const tri_core *c) {
   return may ? found : NULL;
 }
 
-size_t recovery_compact_room(const tri_core *c, uint64_t before) {
+size_t tri_core_compact_room(const tri_core *c, uint64_t before) {
   const job *j = oldest(c);
   size_t bytes = j && j->record < before ? record_bytes(j) : 0;
   return bytes > MOST_OF_ONE ? bytes + bytes / 2 : 0;
 }
 
-void recovery_compact(tri_core *c, int64_t now, uint64_t before, size_t room) {
+void tri_core_compact(tri_core *c, int64_t now, uint64_t before, size_t room) {
   size_t bytes = 0;
   for (int i = 0; i < JOBS_AT_ONCE && bytes < AT_ONCE; i++) {
     job *j = oldest(c);
@@ -111,14 +115,14 @@ void recovery_compact(tri_core *c, int64_t now, uint64_t before, size_t room) {
   }
 }
 
-void recovery_record_again(tri_core *c, int64_t now) {
+void tri_core_record_again(tri_core *c, int64_t now) {
   for (job *j = TAILQ_FIRST(&c->jobs->active); j; j = TAILQ_NEXT(j, links))
     if (j->record && !j->over && j->state >= JOB_QUEUED) record_whole(c, now, j);
 }
 
 /* ---- jobs of an earlier start ---- */
 
-bool recovery_restore_whole(tri_core *c, uint64_t id, uint64_t number) {
+bool tri_core_restore_whole(tri_core *c, uint64_t id, uint64_t number) {
   job *j = job_find(c, id);
   if (j) j->record = number; /* all before it was there as well */
   return j != NULL;
@@ -187,7 +191,7 @@ static void end(tri_core *c, int64_t now, job *j, const tri_record *r) {
     job_abort(c, now, j);
 }
 
-tri_status recovery_restore(tri_core *c, int64_t now, int64_t age_ns, const tri_record *r, uint64_t number) {
+tri_status tri_core_restore(tri_core *c, int64_t now, int64_t age_ns, const tri_record *r, uint64_t number) {
   job *j = r->op == TRI_RECORD_TOKENS ? NULL : job_find(c, r->job);
   c->restoring = true;
   c->jobs->restored_age_ns = age_ns;
@@ -214,7 +218,7 @@ tri_status recovery_restore(tri_core *c, int64_t now, int64_t age_ns, const tri_
   return c->jobs->restore_failed ? TRI_NO_MEMORY : TRI_OK;
 }
 
-void recovery_restored(tri_core *c, int64_t now) {
+void tri_core_restored(tri_core *c, int64_t now) {
   unsigned going_on = 0, ended = 0, of_other = 0;
   jobs_queue_all_again(c, now);
   c->restoring = false;

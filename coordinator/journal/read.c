@@ -13,8 +13,6 @@
 
 #include "coordinator/journal/journal_impl.h"
 #include "base/log.h"
-#include "base/mem.h"
-#include "base/xxh3.h"
 
 struct mapped {
   const char *bytes;
@@ -114,20 +112,14 @@ static tri_status open_segment(struct reading *r, uint64_t first, bool last, tri
   tri_status st = TRI_OK;
   struct mapped m = {.folder = r->j->folder, .name = name};
   int fd = openat(r->j->folder_fd, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe would wait for its writer */
-  if (fd < 0 || fstat(fd, &about)) {
-    st = tri_fail(err, TRI_IO, "journal", "%s/%s cannot be read: %s", r->j->folder, name, strerror(errno));
-    goto cleanup;
-  }
-  if (!S_ISREG(about.st_mode)) {
-    st = tri_fail(err, TRI_CORRUPT, "journal", "%s/%s is no plain file", r->j->folder, name);
-    goto cleanup;
-  }
+  if (fd < 0 || fstat(fd, &about))
+    TRI_TRY(tri_fail(err, TRI_IO, "journal", "%s/%s cannot be read: %s", r->j->folder, name, strerror(errno)));
+  if (!S_ISREG(about.st_mode))
+    TRI_TRY(tri_fail(err, TRI_CORRUPT, "journal", "%s/%s is no plain file", r->j->folder, name));
   m.len = (uint64_t)about.st_size;
   void *map = m.len ? mmap(NULL, m.len, PROT_READ, MAP_PRIVATE, fd, 0) : NULL;
-  if (map == MAP_FAILED) {
-    st = tri_fail(err, TRI_IO, "journal", "%s/%s cannot be mapped: %s", r->j->folder, name, strerror(errno));
-    goto cleanup;
-  }
+  if (map == MAP_FAILED)
+    TRI_TRY(tri_fail(err, TRI_IO, "journal", "%s/%s cannot be mapped: %s", r->j->folder, name, strerror(errno)));
   m.bytes = map;
   st = read_segment(r, &m, first, last, err);
   if (map) munmap(map, m.len);

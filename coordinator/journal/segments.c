@@ -16,8 +16,6 @@
 
 #include "coordinator/journal/journal_impl.h"
 #include "base/file.h"
-#include "base/log.h"
-#include "base/mem.h"
 #include "base/xxh3.h"
 
 static const char SPARE[] = "spare";

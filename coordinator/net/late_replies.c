@@ -5,7 +5,6 @@
 
 #include "coordinator/net/connection_guard.h"
 #include "base/mem.h"
-#include "base/wait.h"
 
 static tri_late_connection *find(const tri_late_replies *r, const tri_peer *to) {
   for (int i = 0; i < r->num; i++)

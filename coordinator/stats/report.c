@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Status replies. Metrics are in prometheus.c. */
-#include <string.h>
 
 #include "coordinator/core_impl.h"
 #include "coordinator/jobs/jobs.h"

@@ -2,7 +2,6 @@
 /* The life of the coordinator: one that was killed, or crashed, is started again under the replicas that run. It
  * listens where the one before did, with the same keys, and the replicas' ranks find it. One that ends by itself has a
  * reason. */
-#include <signal.h>
 #include <stdio.h>
 #include <sys/wait.h>
 #include <unistd.h>

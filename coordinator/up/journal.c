@@ -2,7 +2,6 @@
 /* The journal that a cluster has unless it is told otherwise: in the user's state folder, a folder for each endpoint
  * and model, as jobs of one model are none of another. */
 #include <ctype.h>
-#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>

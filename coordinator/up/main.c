@@ -11,7 +11,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "comm/wire/endpoint.h"
 #include "comm/wire/socket_lock.h"
 #include "coordinator/net/signals.h"
 #include "coordinator/up/up.h"

@@ -2,7 +2,6 @@
 #include "runtime/engine/ledger.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "runtime/engine/all2all_choice.h"

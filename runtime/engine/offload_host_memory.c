@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include "runtime/engine/offload_impl.h"
-#include "runtime/load/common_bytes.h"
 
 /* ---- which parts ---- */
 

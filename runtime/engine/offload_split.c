@@ -3,7 +3,6 @@
 #include <stdio.h>
 
 #include "base/hash.h"
-#include "base/log.h"
 #include "base/wait.h"
 #include "runtime/engine/offload_impl.h"
 #include "runtime/load/common_bytes.h"

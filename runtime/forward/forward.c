@@ -123,8 +123,7 @@ static tri_status reserve(tri_forward *f, size_t of_side) {
     if (f->plans[i].workspace > need) need = f->plans[i].workspace;
   if (of_side < f->side_reserved) of_side = f->side_reserved;
   if (need == f->reserved && of_side == f->side_reserved) return TRI_OK;
-  tri_status st = f->cfg.backend->ops.reserve(f->cfg.backend, need, of_side);
-  if (st != TRI_OK) return st;
+  TRI_CHECK(f->cfg.backend->ops.reserve(f->cfg.backend, need, of_side));
   f->reserved = need;
   f->side_reserved = of_side;
   return TRI_OK;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/forward/step_arena.h"
 
-#include "runtime/forward/activation_plan.h"
 #include "runtime/forward/forward_state.h"
 
 enum { ALIGNMENT = 256 }; /* bytes: the most that a device's libraries ask for */
@@ -214,41 +213,44 @@ static tri_status find_all_conflicts(const tri_step_arena_config *config, tri_st
   return st;
 }
 
-/* The planner's memory: it is asked for one chunk, of which only the size counts. */
-static tri_status take_nothing(void *ctx, size_t bytes, void **out) {
-  (void)bytes;
-  *out = ctx;
-  return TRI_OK;
-}
-
-static void give_nothing(void *ctx, void *p, size_t bytes) {
-  (void)ctx;
-  (void)p;
-  (void)bytes;
-}
-
-/* In one chunk as large as all buffers together, of which as much is kept as the plan reaches. */
-static tri_status place(tri_step_arena *a, tri_error *err) {
-  tri_activation_config config = {
-      .memory = {a, take_nothing, give_nothing}, .chunk_bytes = a->apart, .alignment = ALIGNMENT};
-  tri_activation_plan *plan = NULL;
-  size_t bytes[TRI_NUM_BUFFERS];
-  uint64_t conflicts[TRI_NUM_BUFFERS];
-  tri_status st;
-  for (int i = 0; i < TRI_NUM_BUFFERS; i++) {
-    bytes[i] = tri_step_arena_bytes(&a->buffers[i]);
-    conflicts[i] = a->buffers[i].conflicts;
+/* The start of the smallest gap that holds the buffer between those of its conflicts that are placed, else the end of
+ * the last of them. `placed` is in the order of offsets. */
+static size_t find_gap(const tri_step_arena *a, const tri_step_arena_buffer *b, const int *placed, int n) {
+  size_t bytes = tri_step_arena_bytes(b), end = 0, smallest = SIZE_MAX, best = 0;
+  for (int i = 0; i < n; i++) {
+    const tri_step_arena_buffer *other = &a->buffers[placed[i]];
+    if (!(b->conflicts >> placed[i] & 1)) continue;
+    size_t gap = other->offset > end ? other->offset - end : 0, other_end = other->offset + tri_step_arena_bytes(other);
+    if (gap >= bytes && gap < smallest) {
+      smallest = gap;
+      best = end;
+    }
+    if (other_end > end) end = other_end;
   }
-  TRI_TRY(tri_activation_plan_create(&config, &plan, err));
-  TRI_TRY(tri_activation_plan_make_apart(plan, bytes, conflicts, TRI_NUM_BUFFERS, err));
+  return smallest < SIZE_MAX ? best : end;
+}
+
+/* From the largest buffer to the smallest. */
+static void place(tri_step_arena *a) {
+  int order[TRI_NUM_BUFFERS], placed[TRI_NUM_BUFFERS], n = 0;
+  for (int i = 0; i < TRI_NUM_BUFFERS; i++) {
+    size_t bytes = tri_step_arena_bytes(&a->buffers[i]);
+    int k = n;
+    if (!bytes) continue;
+    for (; k > 0 && tri_step_arena_bytes(&a->buffers[order[k - 1]]) < bytes; k--) order[k] = order[k - 1];
+    order[k] = i;
+    n++;
+  }
   a->bytes = 0;
-  for (int i = 0; i < TRI_NUM_BUFFERS; i++) {
-    a->buffers[i].offset = tri_activation_plan_place(plan, i).offset;
-    if (bytes[i] && a->buffers[i].offset + bytes[i] > a->bytes) a->bytes = a->buffers[i].offset + bytes[i];
+  for (int i = 0; i < n; i++) {
+    tri_step_arena_buffer *b = &a->buffers[order[i]];
+    int k = i;
+    b->offset = find_gap(a, b, placed, i);
+    for (; k > 0 && a->buffers[placed[k - 1]].offset > b->offset; k--) placed[k] = placed[k - 1];
+    placed[k] = order[i];
+    size_t end = b->offset + tri_step_arena_bytes(b);
+    if (end > a->bytes) a->bytes = end;
   }
-cleanup:
-  tri_activation_plan_destroy(plan);
-  return st;
 }
 
 tri_status tri_step_arena_plan(const tri_step_arena_config *config, tri_step_arena *out, tri_error *err) {
@@ -259,7 +261,7 @@ tri_status tri_step_arena_plan(const tri_step_arena_config *config, tri_step_are
   for (int i = 0; i < TRI_NUM_BUFFERS; i++)
     if (!(used >> i & 1)) a.buffers[i].stride = 0;
   lay_apart(&a);
-  TRI_CHECK(place(&a, err));
+  place(&a);
   *out = a;
   return TRI_OK;
 }

@@ -4,8 +4,9 @@
  *
  * It is planned once, at start, for the largest step (max_num_batched_tokens): a walk over the step's ops records what
  * each reads and writes (runtime/forward/walk.h), from which follows which buffers hold something at the same time, and
- * TurboTransformers' Algorithm 1 (runtime/forward/activation_plan.h) places them. A smaller step uses the front of each
- * buffer: addresses are the same for every shape, as recorded steps need, and a step plans and allocates nothing. */
+ * Algorithm 1 of TurboTransformers (Fang et al., PPoPP 2021), in one chunk, places them. A smaller step uses the front
+ * of each buffer: addresses are the same for every shape, as recorded steps need, and a step plans and allocates
+ * nothing. */
 #ifndef TRI_RUNTIME_FORWARD_STEP_ARENA_H
 #define TRI_RUNTIME_FORWARD_STEP_ARENA_H
 
@@ -133,12 +134,6 @@ typedef struct tri_step_event {
   tri_buffer_set reads, writes;
 } tri_step_event;
 
-/* A value: written by op `first`, read last by op `last`. */
-typedef struct tri_step_value {
-  tri_buffer_id buffer;
-  int first, last;
-} tri_step_value;
-
 typedef struct tri_step_record {
   const tri_step_arena *apart; /* the buffers side by side from `memory` on */
   const char *memory;
@@ -159,7 +154,5 @@ tri_buffer_set tri_step_record_find(const tri_step_record *r, const void *at, bo
 /* Fills live[count + 1] with the buffers that hold something before each op, and after the last one: what is read
  * there or later and not written anew before. */
 void tri_step_record_live(const tri_step_record *r, tri_buffer_set *live);
-/* The values in the order of their ops. out has room for `most`, or is NULL; returns how many there are. */
-int tri_step_record_values(const tri_step_record *r, tri_step_value *out, int most);
 
 #endif

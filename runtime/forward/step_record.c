@@ -31,21 +31,3 @@ void tri_step_record_live(const tri_step_record *r, tri_buffer_set *live) {
   tri_buffer_set after = live[r->count] = r->results;
   for (int e = r->count; e-- > 0;) after = live[e] = (after & ~r->events[e].writes) | r->events[e].reads;
 }
-
-int tri_step_record_values(const tri_step_record *r, tri_step_value *out, int most) {
-  int current[TRI_NUM_BUFFERS], n = 0;
-  for (int i = 0; i < TRI_NUM_BUFFERS; i++) current[i] = -1;
-  for (int e = 0; e <= r->count; e++) {
-    tri_step_event at = {.reads = r->results};
-    if (e < r->count) at = r->events[e];
-    for (int i = 0; i < TRI_NUM_BUFFERS; i++) {
-      bool reads = at.reads >> i & 1, begins = !reads && at.writes >> i & 1;
-      if (begins) current[i] = n++;
-      if ((!begins && !reads) || current[i] < 0 || current[i] >= most || !out) continue;
-      tri_step_value *v = &out[current[i]];
-      if (begins) *v = (tri_step_value){.buffer = (tri_buffer_id)i, .first = e};
-      v->last = e;
-    }
-  }
-  return n;
-}

@@ -77,8 +77,7 @@ static void convert_share(void *ctx, int index, int count) {
 tri_status tri_load_finish_convert(tri_load_pipe *pipe, const tri_piece *p, char *data) {
   tri_load *l = p->ctx;
   struct work w = {.p = p, .data = data};
-  tri_status st = tri_load_pipe_room(pipe, &w.out);
-  if (st != TRI_OK) return st;
+  TRI_CHECK(tri_load_pipe_room(pipe, &w.out));
   size_t width = (size_t)p->slice.cols * tri_dtype_size(p->place.dtype);
   tri_load_share(l, width * (size_t)p->count, convert_share, &w);
   tri_load_send_rows(l, p, w.out, width);
@@ -93,8 +92,7 @@ tri_status tri_load_not_finite(tri_load *l, const tri_st_tensor *t) {
 /* The room of a quantised piece: `rows` scales, then the integers. */
 static tri_status take_quantized(tri_load *l, struct work *w, int64_t rows) {
   void *room;
-  tri_status st = tri_load_pipe_room(l->pipe, &room);
-  if (st != TRI_OK) return st;
+  TRI_CHECK(tri_load_pipe_room(l->pipe, &room));
   w->scales = room;
   w->out = w->scales + rows;
   return TRI_OK;
@@ -140,8 +138,7 @@ tri_status tri_load_finish_quantize(tri_load_pipe *pipe, const tri_piece *p, cha
   (void)pipe;
   tri_load *l = p->ctx;
   struct work w = {.p = p, .data = data};
-  tri_status st = take_quantized(l, &w, p->count);
-  if (st != TRI_OK) return st;
+  TRI_CHECK(take_quantized(l, &w, p->count));
   tri_load_share(l, (size_t)p->count * p->from_pitch, quantize_share, &w);
   if (atomic_load(&w.not_finite)) return tri_load_not_finite(l, p->tensor);
   tri_load_send_scales(l, p, w.scales, p->first, p->count);
@@ -169,8 +166,7 @@ static void transpose_share(void *ctx, int index, int count) {
 tri_status tri_load_finish_transpose(tri_load_pipe *pipe, const tri_piece *p, char *data) {
   tri_load *l = p->ctx;
   struct work w = {.p = p, .data = data};
-  tri_status st = tri_load_pipe_room(pipe, &w.out);
-  if (st != TRI_OK) return st;
+  TRI_CHECK(tri_load_pipe_room(pipe, &w.out));
   tri_load_share(l, (size_t)p->count * p->from_pitch, transpose_share, &w);
   tri_load_send_columns(l, p, w.out);
   return TRI_OK;
@@ -217,8 +213,7 @@ tri_status tri_load_finish_quantize_columns(tri_load_pipe *pipe, const tri_piece
   (void)pipe;
   tri_load *l = p->ctx;
   struct work w = {.p = p, .data = data, .max = l->max};
-  tri_status st = take_quantized(l, &w, p->slice.rows);
-  if (st != TRI_OK) return st;
+  TRI_CHECK(take_quantized(l, &w, p->slice.rows));
   tri_load_share(l, (size_t)p->count * p->from_pitch, quantize_columns_share, &w);
   tri_load_send_scales(l, p, w.scales, 0, p->slice.rows);
   tri_load_send_columns(l, p, w.out);

@@ -51,8 +51,7 @@ static tri_status retire(tri_load_pipe *p) {
 }
 
 static tri_status note_copy(tri_load_pipe *p, int slot) {
-  tri_status st = p->num_copies == TRI_UPLOAD_EVENTS ? retire(p) : TRI_OK;
-  if (st != TRI_OK) return st;
+  TRI_CHECK(p->num_copies == TRI_UPLOAD_EVENTS ? retire(p) : TRI_OK);
   int at = (p->first_copy + p->num_copies) % TRI_UPLOAD_EVENTS;
   p->copies[at] = (struct copy){slot, p->taken};
   p->num_copies++;
@@ -190,10 +189,7 @@ tri_status tri_load_pipe_create(tri_backend *be, const tri_checkpoint *ckpt, con
   TRI_TRY(take_memory(p, &rc));
   p->pieces = tri_calloc((size_t)rc.num_buffers, sizeof *p->pieces);
   p->early = tri_calloc((size_t)rc.num_buffers, sizeof *p->early);
-  if (!p->pieces || !p->early) {
-    st = tri_fail(err, TRI_NO_MEMORY, "model", "no memory to read weights");
-    goto cleanup;
-  }
+  if (!p->pieces || !p->early) TRI_TRY(tri_fail(err, TRI_NO_MEMORY, "model", "no memory to read weights"));
   TRI_TRY(tri_reader_create(&rc, &p->reader, err));
   TRI_TRY(add_files(p));
   *out = p;

@@ -44,8 +44,7 @@ static tri_status load_run(tri_load *l, const tri_slice *s) {
     p.slice.dst_row = s->dst_row + i / s->cols;
     p.slice.dst_col = i % s->cols;
     p.slice.cols = n;
-    tri_status st = tri_load_pipe_read(l->pipe, &p, l->base + at + (uint64_t)i * esize, (size_t)n * esize);
-    if (st != TRI_OK) return st;
+    TRI_CHECK(tri_load_pipe_read(l->pipe, &p, l->base + at + (uint64_t)i * esize, (size_t)n * esize));
   }
   return TRI_OK;
 }

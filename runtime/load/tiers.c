@@ -152,14 +152,9 @@ tri_status tri_tiers_plan(const tri_tiers_config *config, tri_tiers **out, tri_e
   int ring_parts = config->ring_parts;
   bool found = choose(t, config, ring_parts);
   while (!found && ring_parts > 2) found = choose(t, config, --ring_parts);
-  if (!found) {
-    st = too_little(t, config, err);
-    goto cleanup;
-  }
-  if (!tri_ring_plan(t->bytes, t->num_streamed, t->ring_bytes, t->places)) {
-    st = tri_fail(err, TRI_INTERNAL, "memory", "the ring of streamed weights has no room for a part");
-    goto cleanup;
-  }
+  if (!found) TRI_TRY(too_little(t, config, err));
+  if (!tri_ring_plan(t->bytes, t->num_streamed, t->ring_bytes, t->places))
+    TRI_TRY(tri_fail(err, TRI_INTERNAL, "memory", "the ring of streamed weights has no room for a part"));
   *out = t;
   return TRI_OK;
 cleanup:

@@ -208,8 +208,7 @@ tri_status tri_weights_each(const tri_model_config *c, const tri_shard *s, const
         !s->first_stage) {
       t.rule.weight = TRI_W_HEAD;
       t.place = m->global[TRI_W_HEAD];
-      tri_status st = fn(ctx, &t);
-      if (st != TRI_OK) return st;
+      TRI_CHECK(fn(ctx, &t));
     }
   }
   return TRI_OK;

@@ -148,7 +148,7 @@ typedef enum tri_key_type {
   TRI_KEY_IGNORE
 } tri_key_type;
 typedef struct tri_config_key {
-  const char *name;
+  const char *name; /* of ignored ones several, as words */
   tri_key_type type;
   size_t field; /* offset in tri_model_config: int64_t, double or bool */
   size_t also;  /* of a bool that gets the same value; 0: none */
@@ -168,9 +168,9 @@ typedef struct tri_config_key {
 /* A key that the family's functions read, or check. */
 #define TRI_READ_KEY(key)                                                                                              \
   { .name = key, .type = TRI_KEY_READ }
-/* A key that changes nothing, in any family. */
-#define TRI_IGNORED_KEY(key)                                                                                           \
-  { .name = key, .type = TRI_KEY_IGNORE }
+/* Keys that change nothing, in any family: words. */
+#define TRI_IGNORED_KEYS(keys)                                                                                         \
+  { .name = keys, .type = TRI_KEY_IGNORE }
 
 typedef struct tri_arch {
   const char *model_type;     /* config.json's model_type */

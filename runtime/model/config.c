@@ -88,8 +88,7 @@ static bool ends_with(const char *s, const char *end) {
 static tri_status read_labels(const tri_json *root, tri_model_config *c, tri_error *err) {
   const tri_json *names = tri_json_get(root, "id2label");
   double n = tri_json_kind_of(names) == TRI_JSON_OBJECT ? (double)tri_json_size(names) : 2;
-  tri_status st = tri_config_number(root, "num_labels", 1, 1 << 20, &n, err);
-  if (st != TRI_OK) return st;
+  TRI_CHECK(tri_config_number(root, "num_labels", 1, 1 << 20, &n, err));
   if (n != floor(n) || n < 1 || n > 1 << 20)
     return tri_fail(err, TRI_OUT_OF_RANGE, "num_labels", "%.15g labels, the range is 1 to %d", n, 1 << 20);
   c->head.num_labels = (int64_t)n;
@@ -204,8 +203,7 @@ static tri_status derive(tri_model_config *c, const tri_json *root, bool strict,
   if (!c->attention.scale) c->attention.scale = 1 / sqrt((double)c->attention.head_dim);
   if (!c->embed.size) c->embed.size = c->hidden_size;
   c->embed.projected = c->embed.size != c->hidden_size;
-  tri_status st = read_layer_types(root, c, err);
-  if (st != TRI_OK) return st;
+  TRI_CHECK(read_layer_types(root, c, err));
   if (c->attention.window_every) tri_config_local_layers(c, root, 0, c->attention.window_every);
   if (c->moe.all_layers) {
     c->moe.intermediate_size = c->mlp.intermediate_size;
@@ -246,15 +244,13 @@ static tri_status parse_docs(tri_json_doc *doc, const tri_json *generation, tri_
   if (c.arch->finish) TRI_CHECK(c.arch->finish(&c, root, err));
   if (c.head.has_pooler) c.head.pooling = TRI_POOL_FIRST;
   c.attention.has_qk_norm = c.attention.qk_norm != TRI_QK_NORM_NONE;
-  if (c.moe.top_k > c.moe.num_experts) {
+  if (c.moe.top_k > c.moe.num_experts)
     return tri_fail(err, TRI_OUT_OF_RANGE, "num_experts_per_tok", "%lld of %lld experts per token",
                     (long long)c.moe.top_k, (long long)c.moe.num_experts);
-  }
   TRI_CHECK(tri_config_judge_keys(root, rules.strict, &c, err));
   *file = "generation_config.json";
-  if (generation && tri_json_kind_of(generation) != TRI_JSON_OBJECT) {
+  if (generation && tri_json_kind_of(generation) != TRI_JSON_OBJECT)
     return tri_fail(err, TRI_CORRUPT, "generation_config.json", "not an object");
-  }
   if (generation) TRI_CHECK(tri_config_generation(generation, &c, err));
   *file = "config.json";
   TRI_CHECK(tri_config_seq2seq(&c, err));
@@ -300,10 +296,7 @@ tri_status tri_model_config_load_by(const char *dir, tri_config_rules rules, tri
   TRI_TRY(tri_json_read_file(path, MAX_CONFIG_BYTES, &doc, err));
   snprintf(path, sizeof path, "%s/generation_config.json", dir);
   st = tri_json_read_file(path, MAX_CONFIG_BYTES, &gen, &why);
-  if (st != TRI_OK && st != TRI_NOT_FOUND) {
-    st = tri_fail(err, st, "generation_config.json", "%s", why.message);
-    goto cleanup;
-  }
+  if (st != TRI_OK && st != TRI_NOT_FOUND) TRI_TRY(tri_fail(err, st, "generation_config.json", "%s", why.message));
   st = parse_docs(doc, tri_json_root(gen), rules, out, &file, err);
   snprintf(path, sizeof path, "%s/%s", dir, file);
   if (st != TRI_OK) tri_error_in_file(err, path);

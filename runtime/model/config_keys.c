@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "runtime/model/arch.h"
 
 /* Values of a key that change nothing, beside those that say nothing. */
@@ -21,146 +22,66 @@ typedef enum harmless {
 
 /* Keys that change the result where a model reads them. */
 static const struct {
-  const char *name;
+  const char *names;
   harmless harmless;
   size_t field; /* of AS_BOOL, AS_INT and AS_NUM */
 } effects[] = {
 #define F(member) offsetof(tri_model_config, member)
     /* biases */
-    {"lm_head_bias", AS_BOOL, F(head.bias)},
-    {"head_bias", AS_BOOL, F(head.bias)},
-    {"qkv_proj_bias", AS_BOOL, F(attention.bias)},
-    {"add_qkv_bias", AS_BOOL, F(attention.bias)},
-    {"attention_qkv_bias", AS_BOOL, F(attention.bias)},
-    {"o_bias", AS_BOOL, F(attention.o_bias)},
-    {"out_bias", AS_BOOL, F(attention.o_bias)},
-    {"o_proj_bias", AS_BOOL, F(attention.o_bias)},
-    {"attention_out_bias", AS_BOOL, F(attention.o_bias)},
-    {"add_bias_linear", AS_BOOL, F(mlp.bias)},
-    {"ffn_bias", AS_BOOL, F(mlp.bias)},
+    {"lm_head_bias head_bias", AS_BOOL, F(head.bias)},
+    {"qkv_proj_bias add_qkv_bias attention_qkv_bias", AS_BOOL, F(attention.bias)},
+    {"o_bias out_bias o_proj_bias attention_out_bias", AS_BOOL, F(attention.o_bias)},
+    {"add_bias_linear ffn_bias", AS_BOOL, F(mlp.bias)},
     {"enable_bias", YES, 0},
     {"expert_bias", AS_BOOL, F(moe.expert_bias)},
     /* norms and the residual stream */
-    {"norm_type", AS_WORD, 0},
-    {"normalization_type", AS_WORD, 0},
-    {"norm_bias", AS_BOOL, F(norm.bias)},
-    {"layer_norm_bias", AS_BOOL, F(norm.bias)},
-    {"layer_norm_elementwise_affine", YES, 0},
-    {"elementwise_affine", YES, 0},
-    {"do_layer_norm_before", YES, 0},
-    {"normalize_before", NOTHING, 0},
-    {"layernorm_zero_centered", NOTHING, 0},
-    {"apply_layernorm_1p", NOTHING, 0},
-    {"use_qk_norm", AS_BOOL, F(attention.has_qk_norm)},
-    {"qk_norm", AS_BOOL, F(attention.has_qk_norm)},
-    {"qk_layernorm", AS_BOOL, F(attention.has_qk_norm)},
-    {"q_layernorm", AS_BOOL, F(attention.has_qk_norm)},
-    {"k_layernorm", AS_BOOL, F(attention.has_qk_norm)},
-    {"use_post_norm", NOTHING, 0},
-    {"post_norm", NOTHING, 0},
-    {"norm_after", NOTHING, 0},
-    {"sandwich_norm", NOTHING, 0},
-    {"use_stable_embedding", AS_BOOL, F(embed.norm)},
-    {"embedding_layernorm", AS_BOOL, F(embed.norm)},
-    {"normalize_embedding", AS_BOOL, F(embed.norm)},
-    {"parallel_residual", AS_BOOL, F(norm.parallel_residual)},
-    {"use_parallel_block", AS_BOOL, F(norm.parallel_residual)},
-    {"new_decoder_architecture", NOTHING, 0},
-    {"num_ln_in_parallel_attn", NOTHING, 0},
+    {"norm_type normalization_type", AS_WORD, 0},
+    {"norm_bias layer_norm_bias", AS_BOOL, F(norm.bias)},
+    {"layer_norm_elementwise_affine elementwise_affine do_layer_norm_before", YES, 0},
+    {"normalize_before layernorm_zero_centered apply_layernorm_1p use_post_norm post_norm norm_after sandwich_norm "
+     "new_decoder_architecture num_ln_in_parallel_attn scale_depth dim_model_base",
+     NOTHING, 0},
+    {"use_qk_norm qk_norm qk_layernorm q_layernorm k_layernorm", AS_BOOL, F(attention.has_qk_norm)},
+    {"use_stable_embedding embedding_layernorm normalize_embedding", AS_BOOL, F(embed.norm)},
+    {"parallel_residual use_parallel_block", AS_BOOL, F(norm.parallel_residual)},
     {"residual_scale", AS_NUM, F(norm.residual_scale)},
-    {"scale_depth", NOTHING, 0},
-    {"dim_model_base", NOTHING, 0},
     /* positions */
-    {"position_embedding_type", AS_WORD, 0},
-    {"pos_embd_type", AS_WORD, 0},
-    {"alibi", NOTHING, 0},
-    {"use_alibi", NOTHING, 0},
-    {"rotary", YES, 0},
-    {"use_rope", YES, 0},
-    {"rope_interleaved", AS_BOOL, F(attention.rope.interleaved)},
-    {"rope_interleave", AS_BOOL, F(attention.rope.interleaved)},
-    {"rotary_interleaved", AS_BOOL, F(attention.rope.interleaved)},
-    {"rope_pct", AS_NUM, F(attention.partial_rotary_factor)},
-    {"rotary_percent", AS_NUM, F(attention.partial_rotary_factor)},
-    {"rotary_percentage", AS_NUM, F(attention.partial_rotary_factor)},
-    {"rotary_emb_fraction", AS_NUM, F(attention.partial_rotary_factor)},
-    {"rope_base", AS_NUM, F(attention.rope_theta)},
-    {"rotary_base", AS_NUM, F(attention.rope_theta)},
-    {"rope_local_base_freq", AS_NUM, F(attention.rope_theta)},
-    {"rope_ratio", ONE, 0},
-    {"rope_scaling_factor", ONE, 0},
-    {"rotary_scaling_factor", ONE, 0},
-    {"rope_type", AS_WORD, 0},
-    {"rope_scaling_type", AS_WORD, 0},
-    {"use_mrope", NOTHING, 0},
-    {"mrope_section", NOTHING, 0},
-    {"interpolate_factor", ONE, 0},
-    {"no_rope_layers", NOTHING, 0},
-    {"no_rope_layer_interval", NOTHING, 0},
-    {"static_position_embeddings", NOTHING, 0},
+    {"position_embedding_type pos_embd_type rope_type rope_scaling_type", AS_WORD, 0},
+    {"alibi use_alibi use_mrope mrope_section no_rope_layers no_rope_layer_interval static_position_embeddings",
+     NOTHING, 0},
+    {"rotary use_rope", YES, 0},
+    {"rope_interleaved rope_interleave rotary_interleaved", AS_BOOL, F(attention.rope.interleaved)},
+    {"rope_pct rotary_percent rotary_percentage rotary_emb_fraction", AS_NUM, F(attention.partial_rotary_factor)},
+    {"rope_base rotary_base rope_local_base_freq", AS_NUM, F(attention.rope_theta)},
+    {"rope_ratio rope_scaling_factor rotary_scaling_factor interpolate_factor", ONE, 0},
     /* attention */
-    {"full_attn_mod", ONE, 0},
-    {"is_causal", YES, 0},
-    {"bidirectional", NOTHING, 0},
-    {"use_bidirectional_attention", NOTHING, 0},
-    {"attention_types", NOTHING, 0},
-    {"attention_layers", NOTHING, 0},
-    {"attention_chunk_size", NOTHING, 0},
+    {"full_attn_mod cla_share_factor", ONE, 0},
+    {"is_causal scale_attn_weights", YES, 0},
+    {"bidirectional use_bidirectional_attention attention_types attention_layers attention_chunk_size "
+     "sliding_window_pattern multi_query num_key_value_groups num_kv_shared_layers clip_qkv index_topk",
+     NOTHING, 0},
     {"sliding_window_size", AS_INT, F(attention.window)},
-    {"sliding_window_pattern", NOTHING, 0},
-    {"multi_query", NOTHING, 0},
-    {"kv_channels", AS_INT, F(attention.head_dim)},
-    {"attention_head_size", AS_INT, F(attention.head_dim)},
-    {"n_kv_heads", AS_INT, F(attention.num_kv_heads)},
-    {"num_key_value_groups", NOTHING, 0},
-    {"multi_query_group_num", AS_INT, F(attention.num_kv_heads)},
-    {"num_kv_shared_layers", NOTHING, 0},
-    {"cla_share_factor", ONE, 0},
-    {"clip_qkv", NOTHING, 0},
-    {"query_pre_attn_scalar", AS_INT, F(attention.head_dim)},
-    {"scale_attn_weights", YES, 0},
+    {"kv_channels attention_head_size query_pre_attn_scalar", AS_INT, F(attention.head_dim)},
+    {"n_kv_heads multi_query_group_num", AS_INT, F(attention.num_kv_heads)},
     {"attn_logit_softcap", AS_NUM, F(attention.softcap)},
-    {"index_topk", NOTHING, 0},
     /* embedding and head */
-    {"scale_emb", AS_NUM, F(embed.scale)},
-    {"embed_scale", AS_NUM, F(embed.scale)},
-    {"embedding_scale", AS_NUM, F(embed.scale)},
-    {"embedding_multiplier_scale", AS_NUM, F(embed.scale)},
-    {"scale_embedding", NOTHING, 0},
-    {"normalize_embeddings", NOTHING, 0},
+    {"scale_emb embed_scale embedding_scale embedding_multiplier_scale", AS_NUM, F(embed.scale)},
+    {"scale_embedding normalize_embeddings scale_decoder_outputs", NOTHING, 0},
     {"logits_scaling", ONE, 0},
-    {"output_multiplier_scale", AS_NUM, F(head.logit_scale)},
-    {"lm_head_multiplier", AS_NUM, F(head.logit_scale)},
-    {"scale_decoder_outputs", NOTHING, 0},
-    {"logit_softcapping", AS_NUM, F(head.logit_softcap)},
-    {"logits_soft_cap", AS_NUM, F(head.logit_softcap)},
+    {"output_multiplier_scale lm_head_multiplier", AS_NUM, F(head.logit_scale)},
+    {"logit_softcapping logits_soft_cap", AS_NUM, F(head.logit_softcap)},
     {"share_encoder_decoder_embeddings", YES, 0},
     {"decoder_vocab_size", AS_INT, F(vocab_size)},
     /* MLPs, experts and layers */
-    {"mlp_type", AS_WORD, 0},
-    {"feed_forward_proj", AS_WORD, 0},
-    {"use_glu", AS_BOOL, F(mlp.gated)},
-    {"gated_mlp", AS_BOOL, F(mlp.gated)},
-    {"moe_num_experts", AS_INT, F(moe.num_experts)},
-    {"n_experts", AS_INT, F(moe.num_experts)},
-    {"n_shared_experts", NOTHING, 0},
-    {"num_shared_experts", NOTHING, 0},
-    {"moe_num_shared_experts", NOTHING, 0},
+    {"mlp_type feed_forward_proj scoring_func topk_method", AS_WORD, 0},
+    {"use_glu gated_mlp", AS_BOOL, F(mlp.gated)},
+    {"moe_num_experts n_experts", AS_INT, F(moe.num_experts)},
+    {"n_shared_experts num_shared_experts moe_num_shared_experts first_k_dense_replace use_moe block_configs", NOTHING,
+     0},
     {"shared_intermediate_size", AS_INT, F(moe.shared_size)},
-    {"scoring_func", AS_WORD, 0},
-    {"topk_method", AS_WORD, 0},
-    {"first_k_dense_replace", NOTHING, 0},
-    {"use_moe", NOTHING, 0},
-    {"num_hidden_groups", ONE, 0},
-    {"inner_group_num", ONE, 0},
-    {"block_configs", NOTHING, 0},
+    {"num_hidden_groups inner_group_num", ONE, 0},
     /* other kinds of weights and of input */
-    {"quantization", NOTHING, 0},
-    {"quant_method", NOTHING, 0},
-    {"bnb_4bit_quant_type", NOTHING, 0},
-    {"text_config", NOTHING, 0},
-    {"vision_config", NOTHING, 0},
-    {"audio_config", NOTHING, 0},
+    {"quantization quant_method bnb_4bit_quant_type text_config vision_config audio_config", NOTHING, 0},
 #undef F
 };
 
@@ -187,31 +108,22 @@ bool tri_config_says_nothing(const tri_json *v) {
   return is_off(v) || (tri_json_as_num(v, &x) && x == 1) || (s && !strcmp(s, "default"));
 }
 
-static bool is_one_of(const char *word, const char *const *words) {
-  for (; *words; words++)
-    if (!strcmp(word, *words)) return true;
-  return false;
-}
-
 /* Returns whether a name says what the family is anyway. */
 static bool word_fits(const tri_model_config *c, const char *key, const char *word) {
-  static const char *const rms[] = {"rms_norm", "rmsnorm", "RMSNorm", "rms", NULL};
-  static const char *const layer[] = {"layer_norm", "layernorm", "LayerNorm", NULL};
-  static const char *const rope[] = {"rope", "rotary", NULL}, *const alibi[] = {"alibi", NULL};
-  static const char *const learned[] = {"absolute", "learned", "learned_absolute", NULL};
-  static const char *const softmax[] = {"softmax", "greedy", NULL}, *const sigmoid[] = {"sigmoid", "noaux_tc", NULL};
+  const char *norm = c->norm.kind == TRI_NORM_RMS ? "rms_norm rmsnorm RMSNorm rms" : "layer_norm layernorm LayerNorm";
+  const char *score = c->moe.score == TRI_MOE_SIGMOID ? "sigmoid noaux_tc" : "softmax greedy";
   if (!word) return false;
   if (!strcmp(word, "default")) return true;
-  if (strstr(key, "norm")) return is_one_of(word, c->norm.kind == TRI_NORM_RMS ? rms : layer);
+  if (strstr(key, "norm")) return tri_has_word(norm, word);
   if (!strcmp(key, "scoring_func") || !strcmp(key, "topk_method"))
-    return !c->moe.num_experts || is_one_of(word, c->moe.score == TRI_MOE_SIGMOID ? sigmoid : softmax);
+    return !c->moe.num_experts || tri_has_word(score, word);
   if (strncmp(key, "pos", 3) != 0) return false;
   switch (c->attention.position) {
-  case TRI_POS_ROPE: return is_one_of(word, rope);
+  case TRI_POS_ROPE: return tri_has_word("rope rotary", word);
   case TRI_POS_ALIBI:
-  case TRI_POS_ALIBI_ROUNDED: return is_one_of(word, alibi);
+  case TRI_POS_ALIBI_ROUNDED: return !strcmp(word, "alibi");
   case TRI_POS_LEARNED:
-  case TRI_POS_SINUSOID: return is_one_of(word, learned);
+  case TRI_POS_SINUSOID: return tri_has_word("absolute learned learned_absolute", word);
   case TRI_POS_NONE:
   case TRI_POS_RELATIVE: break;
   }
@@ -235,28 +147,26 @@ static bool is_field(const tri_model_config *c, const tri_json *v, harmless kind
 
 /* Fields that a family's own keys set: what another family calls them is not read. */
 static bool is_size(size_t field) {
-  static const size_t sizes[] = {
 #define F(member) offsetof(tri_model_config, member)
-      F(hidden_size),
-      F(num_layers),
-      F(vocab_size),
-      F(norm.eps),
-      F(attention.num_heads),
-      F(mlp.intermediate_size),
-      F(extra_layers),
-      F(embed.type_vocab_size),
-      F(max_position_embeddings),
-      F(moe.top_k),
-      F(moe.intermediate_size),
-      F(seq2seq.num_layers),
-      F(seq2seq.num_heads),
-      F(seq2seq.intermediate_size),
-      F(moe.num_groups),
-      F(moe.top_groups),
-      F(attention.bias_buckets),
-      F(attention.bias_max_distance),
+  static const size_t sizes[] = {F(hidden_size),
+                                 F(num_layers),
+                                 F(vocab_size),
+                                 F(norm.eps),
+                                 F(attention.num_heads),
+                                 F(mlp.intermediate_size),
+                                 F(extra_layers),
+                                 F(embed.type_vocab_size),
+                                 F(max_position_embeddings),
+                                 F(moe.top_k),
+                                 F(moe.intermediate_size),
+                                 F(seq2seq.num_layers),
+                                 F(seq2seq.num_heads),
+                                 F(seq2seq.intermediate_size),
+                                 F(moe.num_groups),
+                                 F(moe.top_groups),
+                                 F(attention.bias_buckets),
+                                 F(attention.bias_max_distance)};
 #undef F
-  };
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
     if (sizes[i] == field) return true;
   return false;
@@ -313,7 +223,7 @@ static verdict judge(const tri_model_config *c, const tri_json *root, const char
   double x;
   bool on;
   for (size_t i = 0; i < sizeof effects / sizeof *effects; i++) {
-    if (strcmp(effects[i].name, key) != 0) continue;
+    if (!tri_has_word(effects[i].names, key)) continue;
     switch (effects[i].harmless) {
     case YES: return tri_json_kind_of(v) == TRI_JSON_NULL || (tri_json_as_bool(v, &on) && on) ? FINE : REFUSED;
     case ONE: return is_off(v) || (tri_json_as_num(v, &x) && x == 1) ? FINE : REFUSED;

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/json/json.h"
+#include "base/text.h"
 #include "runtime/model/arch.h"
 
 /* Keys that most families share. */
@@ -68,7 +69,7 @@ const tri_config_key *tri_config_key_find(const tri_arch *arch, const char *key)
   const tri_config_key *tables[] = {arch->keys, common_keys};
   for (int t = 0; t < 2; t++)
     for (const tri_config_key *k = tables[t]; k->name; k++)
-      if (!strcmp(k->name, key)) return k;
+      if (tri_has_word(k->name, key)) return k;
   return NULL;
 }
 

@@ -60,10 +60,8 @@ static tri_status read_root(const tri_json *root, size_t count, tri_labels *out,
   char text[40];
   tri_status st = l.names ? TRI_OK : TRI_NO_MEMORY;
   TRI_TRY(st);
-  if (tri_json_kind_of(names) != TRI_JSON_NULL && tri_json_kind_of(names) != TRI_JSON_OBJECT) {
-    st = tri_fail(err, TRI_INVALID_ARGUMENT, "id2label", "id2label must be an object of number to name");
-    goto cleanup;
-  }
+  if (tri_json_kind_of(names) != TRI_JSON_NULL && tri_json_kind_of(names) != TRI_JSON_OBJECT)
+    TRI_TRY(tri_fail(err, TRI_INVALID_ARGUMENT, "id2label", "id2label must be an object of number to name"));
   TRI_TRY(tri_json_each(names, read_name, &r));
   TRI_TRY(read_problem(root, &l.problem, err));
   for (size_t i = 0; i < count; i++) {

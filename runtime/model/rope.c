@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "runtime/model/arch.h"
 
 /* The numbers a scaling section may carry; NaN where absent. */
@@ -56,10 +57,10 @@ static tri_status read_key(void *ctx, const char *key, const tri_json *value) {
     return TRI_OK;
   }
   /* Words of other ways to stretch positions, and sections by kinds of layers. */
-  static const char *const effects[] = {"attn_factor",   "extrapolation_factor", "alpha", "short_mscale", "long_mscale",
-                                        "mrope_section", "mrope_interleaved"};
-  bool known = tri_json_kind_of(value) == TRI_JSON_OBJECT || tri_json_kind_of(value) == TRI_JSON_ARRAY;
-  for (size_t i = 0; i < sizeof effects / sizeof *effects; i++) known |= !strcmp(key, effects[i]);
+  static const char effects[] =
+      "attn_factor extrapolation_factor alpha short_mscale long_mscale mrope_section mrope_interleaved";
+  bool known = tri_json_kind_of(value) == TRI_JSON_OBJECT || tri_json_kind_of(value) == TRI_JSON_ARRAY ||
+               tri_has_word(effects, key);
   if (!s->strict && (tri_config_says_nothing(value) || !strcmp(key, "finetuned"))) return TRI_OK;
   if (known || s->strict) return tri_fail(s->err, TRI_UNKNOWN_FIELD, field, "%s is not understood", field);
   tri_config_note_key(s->c, field);
@@ -141,10 +142,7 @@ static tri_status apply(tri_model_config *c, const char *type, struct params *p,
   if (!original_given) p->original = (double)c->max_position_embeddings;
   for (int i = 0; i < half; i++) r->inv_freq[i] = (float)(1.0 / pow(p->theta, 2.0 * i / r->rotary_dim));
 
-  static const char *const known[] = {"default", "linear", "dynamic", "yarn", "longrope", "su", "llama3"};
-  bool found = false;
-  for (size_t i = 0; i < sizeof known / sizeof *known; i++) found |= !strcmp(type, known[i]);
-  if (!found)
+  if (!tri_has_word("default linear dynamic yarn longrope su llama3", type))
     return tri_fail(err, TRI_UNSUPPORTED, "rope_scaling.rope_type", "rope type \"%.40s\" is not supported", type);
   if (!strcmp(type, "default")) return TRI_OK;
   if (!strcmp(type, "longrope") || !strcmp(type, "su")) {
@@ -197,8 +195,7 @@ tri_status tri_rope_read(tri_model_config *c, const tri_json *root, bool strict,
     if (tri_json_kind_of(section) != TRI_JSON_OBJECT)
       return tri_fail(err, TRI_INVALID_ARGUMENT, names[i], "%s must be an object", names[i]);
     struct section s = {.p = &p, .c = c, .strict = strict, .name = names[i], .err = err};
-    tri_status st = tri_json_each(section, read_key, &s);
-    if (st != TRI_OK) return st;
+    TRI_CHECK(tri_json_each(section, read_key, &s));
     const tri_json *t = tri_json_get(section, "rope_type");
     if (tri_json_kind_of(t) == TRI_JSON_NULL) t = tri_json_get(section, "type");
     if (tri_json_kind_of(t) != TRI_JSON_NULL) type = tri_json_as_str(t, NULL);

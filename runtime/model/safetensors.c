@@ -148,10 +148,8 @@ tri_status tri_st_parse_header(const char *header, size_t header_len, uint64_t d
   struct parser p = {.data_len = data_len, .err = err};
   TRI_TRY(tri_json_parse(header, header_len, &doc, err));
   const tri_json *root = tri_json_root(doc);
-  if (tri_json_kind_of(root) != TRI_JSON_OBJECT) {
-    st = tri_fail(err, TRI_CORRUPT, "header", "the safetensors header is not an object");
-    goto cleanup;
-  }
+  if (tri_json_kind_of(root) != TRI_JSON_OBJECT)
+    TRI_TRY(tri_fail(err, TRI_CORRUPT, "header", "the safetensors header is not an object"));
   TRI_TRY(tri_json_each(root, measure, &p));
   if (p.data_end > data_len) {
     uint64_t before = 8 + (uint64_t)header_len; /* the header's length and the header */
@@ -162,10 +160,7 @@ tri_status tri_st_parse_header(const char *header, size_t header_len, uint64_t d
   }
   p.tensors = tri_calloc(p.cap, sizeof *p.tensors);
   p.names = tri_calloc(p.name_cap, 1);
-  if (!p.tensors || !p.names) {
-    st = tri_fail(err, TRI_NO_MEMORY, "header", "no memory for %zu tensors", p.cap);
-    goto cleanup;
-  }
+  if (!p.tensors || !p.names) TRI_TRY(tri_fail(err, TRI_NO_MEMORY, "header", "no memory for %zu tensors", p.cap));
   TRI_TRY(tri_json_each(root, parse_tensor, &p));
   TRI_TRY(check_cover(&p));
   *tensors = p.tensors;
@@ -246,10 +241,8 @@ static tri_status add_file(tri_checkpoint *c, const char *path, tri_status missi
   TRI_TRY(read_header_length(f->fd, path, &len, &size, err));
   header = tri_malloc(len + 1, 1);
   if (!header) TRI_TRY(tri_fail(err, TRI_NO_MEMORY, path, "no memory for the header of %s", path));
-  if (read_exact(f->fd, header, len, 8) != TRI_OK) {
-    st = tri_fail(err, TRI_IO, path, "cannot read the header of %s", path);
-    goto cleanup;
-  }
+  if (read_exact(f->fd, header, len, 8) != TRI_OK)
+    TRI_TRY(tri_fail(err, TRI_IO, path, "cannot read the header of %s", path));
   st = tri_st_parse_header(header, len, size - 8 - len, &tensors, &count, &f->names, err);
   if (st != TRI_OK) tri_error_in_file(err, path);
   TRI_TRY(st);
@@ -316,10 +309,8 @@ static tri_status open_sharded(tri_checkpoint *c, const char *dir, const char *i
   tri_json_doc *doc = NULL;
   TRI_TRY(tri_json_read_file(index_path, MAX_INDEX_BYTES, &doc, err));
   const tri_json *map = tri_json_get(tri_json_root(doc), "weight_map");
-  if (tri_json_kind_of(map) != TRI_JSON_OBJECT) {
-    st = tri_fail(err, TRI_CORRUPT, "weight_map", "%s has no weight_map", index_path);
-    goto cleanup;
-  }
+  if (tri_json_kind_of(map) != TRI_JSON_OBJECT)
+    TRI_TRY(tri_fail(err, TRI_CORRUPT, "weight_map", "%s has no weight_map", index_path));
   struct index_reader r = {.c = c, .dir = dir, .err = err};
   TRI_TRY(tri_json_each(map, read_index_entry, &r));
   TRI_TRY(finish_open(c, err));

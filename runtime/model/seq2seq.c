@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Encoder-decoders: what their configs share, and the encoder's config out of the whole's. */
 #include <math.h>
-#include <string.h>
 
 #include "runtime/model/arch.h"
 

@@ -276,8 +276,7 @@ static tri_status emit_qkv(const tri_model_config *c, const tri_shard *s, tri_pa
     for (int i = 0, run; i < heads.count; i += run) {
       int64_t at = qkv_row(c, part, p, heads.first + i);
       for (run = 1; i + run < heads.count && qkv_row(c, part, p, heads.first + i + run) == at + run * d;) run++;
-      tri_status st = emit_rows(e, at, dst[p] + i * d, run * d, cols);
-      if (st != TRI_OK) return st;
+      TRI_CHECK(emit_rows(e, at, dst[p] + i * d, run * d, cols));
     }
   }
   return TRI_OK;
@@ -318,8 +317,7 @@ static tri_status emit_latent(const tri_model_config *c, const tri_shard *s, tri
     tri_slice keys = {.src_col = at, .dst_row = i * m->rank, .rows = m->rank, .cols = m->nope_dim, .row_step = 1};
     tri_slice values = {
         .src_row = at + m->nope_dim, .dst_row = i * m->v_dim, .rows = m->v_dim, .cols = m->rank, .row_step = 1};
-    tri_status st = e->fn(e->ctx, id == TRI_W_K_UP ? &keys : &values);
-    if (st != TRI_OK) return st;
+    TRI_CHECK(e->fn(e->ctx, id == TRI_W_K_UP ? &keys : &values));
   }
   return TRI_OK;
 }

@@ -46,8 +46,7 @@ static tri_limits_config resolve(const tri_limits_config *config) {
 tri_status tri_limits_make(const tri_model_config *c, const tri_limits_config *asked, tri_limits *out, tri_error *err) {
   const tri_limits_config resolved = resolve(asked), *config = &resolved;
   int64_t len = 0;
-  tri_status st = sequence_length(c, config, &len, err);
-  if (st != TRI_OK) return st;
+  TRI_CHECK(sequence_length(c, config, &len, err));
   if (config->max_num_batched_tokens < config->max_num_seqs)
     return tri_fail(err, TRI_OUT_OF_RANGE, "max_num_batched_tokens",
                     "max_num_batched_tokens %d is below max_num_seqs %d", config->max_num_batched_tokens,

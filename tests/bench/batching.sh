@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# What `trireme bench batching` says; of its figures the counts, which are the same on every machine. Times are not looked at.
-# Usage: batching.sh TRIREME CHECKPOINTS
+# What `batching_bench` says; of its figures the counts, which are the same on every machine. Times are not looked at.
+# Usage: batching.sh BATCHING_BENCH CHECKPOINTS
 set -u
-trireme=$(realpath "$1") checkpoints=$(realpath "$2")
+bench=$(realpath "$1") checkpoints=$(realpath "$2")
 failures=0 json=
 
 fail() {
@@ -11,8 +11,8 @@ fail() {
   failures=$((failures + 1))
 }
 measure() { # OPTION...
-  what="bench batching $*"
-  json=$("$trireme" bench batching --backend cpu --threads 1 --load-format dummy --num-iters-warmup 0 --json --model "$checkpoints/llama" "$@") ||
+  what="batching_bench $*"
+  json=$("$bench" --backend cpu --threads 1 --load-format dummy --num-iters-warmup 0 --json --model "$checkpoints/llama" "$@") ||
     fail "$what: exit code $?"
 }
 total() { sed -n "s/.*\"$1\":\([0-9.]*\).*/\1/p" <<<"$json"; }
@@ -23,9 +23,9 @@ want() { # EXPRESSION of awk
 shows() { # CODE PATTERN OPTION...
   local code=$1 pattern=$2 out got
   shift 2
-  out=$("$trireme" bench batching --backend cpu --threads 1 --num-iters-warmup 0 "$@" 2>&1)
+  out=$("$bench" --backend cpu --threads 1 --num-iters-warmup 0 "$@" 2>&1)
   got=$?
-  if [[ $got != "$code" ]] || ! grep -q -- "$pattern" <<<"$out"; then fail "bench batching $*: exit code $got: $out"; fi
+  if [[ $got != "$code" ]] || ! grep -q -- "$pattern" <<<"$out"; then fail "batching_bench $*: exit code $got: $out"; fi
 }
 lengths=(--min-input-len 4 --max-input-len 20 --min-output-len 2 --max-output-len 30)
 
@@ -60,8 +60,8 @@ shows 0 'the gain over packed batches is about 1' --help
 shows 0 '^iteration-level  *[0-9.]*  *[0-9.]*  *[0-9.]* ' --model "$checkpoints/llama" --num-prompts 4 "${lengths[@]}"
 shows 0 '^ratio [0-9.]*, to padded ones [0-9.]*: .* Above 1 iteration-level$' --model "$checkpoints/llama" --num-prompts 4 "${lengths[@]}"
 shows 0 '^4 requests that all wait at the start, of no clients;' --model "$checkpoints/llama" --num-prompts 4 "${lengths[@]}"
-shows 0 '^trireme bench batching: warm-up 1 of 1, iteration-level ... [0-9.]* s$' --model "$checkpoints/llama" --num-prompts 4 "${lengths[@]}" --num-iters-warmup 1
-shows 0 '^trireme bench batching: round 2 of 2, request-level, padded ... [0-9.]* s$' --model "$checkpoints/llama" --num-prompts 4 "${lengths[@]}" --num-iters 2
+shows 0 '^batching_bench: warm-up 1 of 1, iteration-level ... [0-9.]* s$' --model "$checkpoints/llama" --num-prompts 4 "${lengths[@]}" --num-iters-warmup 1
+shows 0 '^batching_bench: round 2 of 2, request-level, padded ... [0-9.]* s$' --model "$checkpoints/llama" --num-prompts 4 "${lengths[@]}" --num-iters 2
 shows 2 '--min-output-len 31 is above --max-output-len 30' --model "$checkpoints/llama" "${lengths[@]}" --min-output-len 31
 shows 2 '--model is missing'
 shows 2 'one rank' --model "$checkpoints/llama" -tp 2

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# What docs/performance.md says of `trireme bench memory`, for the lengths of seed 0, and how it is used.
-# Usage: memory.sh TRIREME CHECKPOINTS
+# What docs/performance.md says of `memory_bench`, for the lengths of seed 0, and how it is used.
+# Usage: memory.sh MEMORY_BENCH CHECKPOINTS
 set -u
-trireme=$(realpath "$1") checkpoints=$(realpath "$2")
+bench=$(realpath "$1") checkpoints=$(realpath "$2")
 failures=0 json=
 
 fail() {
@@ -11,8 +11,8 @@ fail() {
   failures=$((failures + 1))
 }
 measure() { # OPTION...
-  what="bench memory $*"
-  json=$("$trireme" bench memory --json "$@") || fail "$what: exit code $?"
+  what="memory_bench $*"
+  json=$("$bench" --json "$@") || fail "$what: exit code $?"
 }
 total() { sed -n "s/.*\"$1\":\([0-9.]*\).*/\1/p" <<<"$json"; }
 value() { sed -n "s/.*\"name\":\"$1\",[^}]*\"$2\":\([0-9.]*\).*/\1/p" <<<"$json"; }
@@ -22,9 +22,9 @@ want() { # EXPRESSION of awk
 refused() { # CODE PATTERN OPTION...
   local code=$1 pattern=$2 out got
   shift 2
-  out=$("$trireme" bench memory "$@" 2>&1)
+  out=$("$bench" "$@" 2>&1)
   got=$?
-  if [[ $got != "$code" ]] || ! grep -q -- "$pattern" <<<"$out"; then fail "bench memory $*: exit code $got: $out"; fi
+  if [[ $got != "$code" ]] || ! grep -q -- "$pattern" <<<"$out"; then fail "memory_bench $*: exit code $got: $out"; fi
 }
 
 for batch in 1 8 32; do
@@ -69,5 +69,5 @@ refused 2 'batch' --batch 0
 refused 3 '--max-len 600 exceeds the model.s 512 positions' --max-len 600
 refused 3 'a decoder' --model "$checkpoints/llama"
 refused 3 'no folder' --model /nonexistent
-refused 0 'Usage: trireme bench memory' --help
+refused 0 'Usage: memory_bench' --help
 exit $((failures > 0))

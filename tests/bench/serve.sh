@@ -5,7 +5,7 @@
 #            [--together "2048"] [--load N] [--rounds N] [-- OPTION...]
 # FOLDER has the programs and the CUDA module. Each shape is served by `trireme up` with random weights, and measured by `trireme bench
 # serve`: a token of so many sequences (prompts of 128 random tokens, 128 tokens out) and how many experts they choose, the first token of
-# a prompt alone and of eight at once (--together), and N (256; 0: none) requests at once, which are those of `trireme bench batching`:
+# a prompt alone and of eight at once (--together), and N (256; 0: none) requests at once, which are those of `batching_bench`:
 # prompts of 32 to 1,024 tokens, answers of 16 to 512. Each round (2) is a line. OUT gets the JSON of bench serve. OPTIONs go to `trireme up`; BACKEND (cuda) and SHAPES, a folder with a config.json in a
 # folder for each shape instead of those of peers/run.sh, are taken from the environment.
 set -uo pipefail

@@ -70,7 +70,7 @@ for c in serve up; do
 done
 
 # What has no meaning there is understood, as --config is shared, but not offered.
-for c in plan "bench latency" "bench batching" "bench stream"; do
+for c in plan "bench latency" "bench stream"; do
   # shellcheck disable=SC2086
   help=$("$trireme" $c --help)
   for option in model dtype quantization max-model-len block-size backend; do
@@ -132,25 +132,25 @@ unset XDG_STATE_HOME
 
 # One table of exit codes for all programs: bad usage whatever the model, and what cannot be had.
 bin=$(dirname "$trireme")
-for c in up plan "bench latency" "bench batching" "bench load" "bench stream"; do
+for c in up plan "bench latency" "bench load" "bench stream"; do
   # shellcheck disable=SC2086
   want 2 'model is missing' "$trireme" $c
 done
 for c in coordinator worker; do want 2 'model is missing' "$bin/trireme-$c"; done
 # The model's folder may stand alone, wherever there is one.
-for c in up serve plan pack chat "bench latency" "bench batching" "bench load" "bench stream"; do
+for c in up serve plan pack chat "bench latency" "bench load" "bench stream"; do
   # shellcheck disable=SC2086
   want 2 '^trireme [a-z ]*: here and --model there exclude each other$' "$trireme" $c here --model there
   # shellcheck disable=SC2086
   want 2 '"there" is one argument too many' "$trireme" $c here there
 done
 want 3 '^trireme chat: the model in here has no chat template' "$trireme" chat here
-for c in plan "pack --nvme-path ." "bench latency" "bench batching" "bench load" "bench stream"; do
+for c in plan "pack --nvme-path ." "bench latency" "bench load" "bench stream"; do
   # shellcheck disable=SC2086
   want 3 'there is no folder here' "$trireme" $c here
 done
 want 0 '^fits' "$trireme" plan "$SRC/tests/models/abacus" --backend cpu
-for c in up plan "bench latency" "bench batching" "bench load" "bench memory" "bench stream"; do
+for c in up plan "bench latency" "bench load" "bench stream"; do
   # shellcheck disable=SC2086
   want 2 'no-such-option' "$trireme" $c --no-such-option
   # shellcheck disable=SC2086
@@ -163,8 +163,6 @@ worker=("$bin/trireme-worker" --model "$SRC/tests/models/abacus" --launch self)
 TRIREME_BOOT=stale want 3 '/ is not a regular file' "${worker[@]}" --boot-file /
 TRIREME_BOOT=stale TRIREME_BOOT_FILE=/ want 3 'TRIREME_BOOT is no boot file of use' "${worker[@]}"
 want 2 'launch mpi needs' "$bin/trireme-worker" --model "$SRC/tests/models/abacus" --launch mpi
-want 2 'min-input-len 9 is above' "$trireme" bench batching --model "$SRC/tests/models/abacus" --min-input-len 9 --max-input-len 5
-want 2 'can only be 1' "$trireme" bench batching --model "$SRC/tests/models/abacus" -tp 2
 want 2 'can only be 1' "$trireme" bench latency --model "$SRC/tests/models/abacus" -tp 2
 want 3 'exceed the 1.0 MiB that this rank may use' "$trireme" plan --model "$SRC/tests/models/abacus" --memory-per-rank 1M
 want 3 'exceed the 80 bytes that this rank may use' "$trireme" plan --model "$SRC/tests/models/abacus" --memory-per-rank 80

@@ -217,8 +217,7 @@ struct sim *sim_create(const struct config *cfg, uint64_t seed) {
                          .depth = cfg->depth,
                          .swap_cost = cfg->swap_cost,
                          .prefixes = cfg->prefixes,
-                         .by_priority = cfg->by_priority,
-                         .whole_batches = cfg->whole_batches};
+                         .by_priority = cfg->by_priority};
   ck_assert_int_eq(tri_sched_create(&sc, &s->sched), TRI_OK);
   ck_assert_int_eq(tri_plan_writer_create(&sizes, &s->writer), TRI_OK);
   ck_assert_int_eq(tri_outbox_init(&s->out, l->max_num_seqs), TRI_OK);

@@ -57,7 +57,7 @@ struct config {
   int follow_percent; /* likewise: that begin as an earlier one, or with its whole prompt and answer */
   int salt_percent;   /* likewise: with one of two salts */
   int begun_percent;  /* likewise: that another group had begun */
-  bool by_priority, whole_batches;
+  bool by_priority;
   tri_swap_cost swap_cost;
   tri_sched_prefixes prefixes; /* with limits.prefix_caching */
 };

@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "runtime/forward/activation_plan.h"
+#include "tests/bench/activation_plan.h"
 #include "base/mem.h"
 
 Suite *suite_activation_plan(void);

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "tools/bench/caching_allocator.h"
-#include "tools/bench/greedy_arena.h"
+#include "tests/bench/caching_allocator.h"
+#include "tests/bench/greedy_arena.h"
 
 Suite *suite_bench_allocators(void);
 

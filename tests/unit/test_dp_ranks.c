@@ -33,8 +33,7 @@ static struct world *create(const struct config *c, int dp, uint64_t seed) {
                          .num_micro_batches = c->micro_batches,
                          .depth = c->depth,
                          .prompt_tokens = c->prompt_tokens,
-                         .by_priority = c->by_priority,
-                         .whole_batches = c->whole_batches};
+                         .by_priority = c->by_priority};
   w->dp = dp;
   w->book = sim_create(c, seed);
   for (int i = 0; i < dp; i++) {
@@ -348,7 +347,6 @@ START_TEST(test_one_shard) {
   for (uint64_t seed = 0; seed < 60; seed++) {
     struct sim r = {.rng = sim_mix(seed * 7 + 3)};
     struct config c = random_config(&r);
-    c.whole_batches = !c.by_priority && sim_chance(&r, 20);
     struct sim *s = sim_create(&c, seed);
     struct world *w = create(&c, 1, seed);
     for (int i = 0; i < c.jobs; i++) {
@@ -740,9 +738,6 @@ START_TEST(test_refused) {
   tri_sched_config c = {.limits = simple_config(4, 8, 30, 1).limits, .num_micro_batches = 1};
   tri_dp_ranks *s = NULL;
   ck_assert_int_eq(tri_dp_ranks_create(&c, 0, &s), TRI_INVALID_ARGUMENT);
-  c.whole_batches = true;
-  ck_assert_int_eq(tri_dp_ranks_create(&c, 2, &s), TRI_UNSUPPORTED);
-  c.whole_batches = false;
   c.limits.whole_sequences = true;
   ck_assert_int_eq(tri_dp_ranks_create(&c, 2, &s), TRI_UNSUPPORTED);
   ck_assert_int_eq(tri_dp_ranks_create(&c, 1, &s), TRI_OK);

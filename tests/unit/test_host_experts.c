@@ -7,6 +7,7 @@
 
 #include "kernels/host_experts.h"
 #include "kernels/quantize.h"
+#include "tests/unit/quantize_rows.h"
 #include "base/hash.h"
 
 Suite *suite_host_experts(void);
@@ -107,7 +108,7 @@ static tri_weight weight(struct layer *y, tri_dtype type, int n, int k, uint64_t
   float *wide = take(y, all * sizeof *wide);
   w.scale = take(y, (size_t)n * sizeof(float));
   fill(wide, TRI_F32, all, seed);
-  ck_assert_int_eq(tri_quantize_rows(wide, TRI_F32, (size_t)n, (size_t)k, (void *)w.data, (float *)w.scale), TRI_OK);
+  ck_assert_int_eq(quantize_rows(wide, TRI_F32, (size_t)n, (size_t)k, (void *)w.data, (float *)w.scale), TRI_OK);
   return w;
 }
 

@@ -7,6 +7,7 @@
 
 #include "kernels/backend.h"
 #include "kernels/quantize.h"
+#include "tests/unit/quantize_rows.h"
 
 enum { EXPERTS = 16, TOKENS = 2 };
 
@@ -262,7 +263,7 @@ START_TEST(quantised_rows_are_within_half_a_step) {
   for (int t = 0; t < 3; t++) {
     const void *from = src;
     for (size_t i = 0; i < N * K && types[t] != TRI_F32; i++) tri_store_f32(narrow, types[t], i, src[i]), from = narrow;
-    ck_assert_int_eq(tri_quantize_rows(from, types[t], N, K, q, scale), TRI_OK);
+    ck_assert_int_eq(quantize_rows(from, types[t], N, K, q, scale), TRI_OK);
     for (int r = 0; r < N; r++) {
       int most = 0, wrong = 0;
       for (int i = 0; i < K; i++) {
@@ -273,11 +274,11 @@ START_TEST(quantised_rows_are_within_half_a_step) {
       ck_assert_msg(wrong == 0 && most == (r == 2 ? 0 : 127), "row %d: %d wrong, most %d", r, wrong, most);
     }
   }
-  ck_assert_int_eq(tri_quantize_rows(src, TRI_I8, N, K, q, scale), TRI_INVALID_ARGUMENT);
+  ck_assert_int_eq(quantize_rows(src, TRI_I8, N, K, q, scale), TRI_INVALID_ARGUMENT);
   src[4 * K + 3] = INFINITY;
-  ck_assert_int_eq(tri_quantize_rows(src, TRI_F32, N, K, q, scale), TRI_INVALID_ARGUMENT);
+  ck_assert_int_eq(quantize_rows(src, TRI_F32, N, K, q, scale), TRI_INVALID_ARGUMENT);
   src[4 * K + 3] = NAN;
-  ck_assert_int_eq(tri_quantize_rows(src, TRI_F32, N, K, q, scale), TRI_INVALID_ARGUMENT);
+  ck_assert_int_eq(quantize_rows(src, TRI_F32, N, K, q, scale), TRI_INVALID_ARGUMENT);
 }
 END_TEST
 

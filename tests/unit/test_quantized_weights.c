@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include "kernels/quantize.h"
+#include "tests/unit/quantize_rows.h"
 #include "runtime/engine/ledger.h"
 #include "base/options/serve_options.h"
 #include "runtime/load/weights.h"
@@ -161,7 +162,7 @@ static const char *compare_whole(const struct group *g, int from, int to) {
     for (size_t row = 0; row < n; row++)
       memcpy(whole + row * k + at, (const float *)g->wide[r]->data + row * (size_t)g->wide[r]->k,
              (size_t)g->wide[r]->k * sizeof *whole);
-  if (tri_quantize_rows(whole, TRI_F32, n, k, q, scale) != TRI_OK) wrong = "numbers that cannot be quantised";
+  if (quantize_rows(whole, TRI_F32, n, k, q, scale) != TRI_OK) wrong = "numbers that cannot be quantised";
   at = 0;
   for (int r = from; r < to && !wrong; at += (size_t)g->wide[r++]->k) {
     const tri_weight *w = g->narrow[r];

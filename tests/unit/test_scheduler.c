@@ -26,7 +26,6 @@ static struct config random_config(uint64_t seed) {
   l->num_blocks = sim_chance(&r, 50) ? full + sim_range(&r, 0, full) : full * sim_range(&r, 2, l->max_num_seqs);
   if (l->num_blocks * l->block_size > MAX_BLOCKS) l->num_blocks = MAX_BLOCKS / l->block_size;
   if (c.micro_batches > 1 && sim_chance(&r, 50)) c.prompt_tokens = sim_range(&r, 1, 40);
-  c.whole_batches = !c.by_priority && sim_chance(&r, 20);
   c.score_percent = sim_chance(&r, 50) ? 30 : 0;
   c.begun_percent = sim_chance(&r, 40) ? 40 : 0;
   sim_add_host_blocks(&r, &c);
@@ -116,42 +115,6 @@ START_TEST(test_priority) {
       if (pa < pb || (pa == pb && i < k)) ck_assert_int_le(a->choice[0].first_step, b->choice[0].first_step);
     }
   sim_destroy(s);
-}
-END_TEST
-
-/* Request-level batches: prompts of 20 tokens join over several steps of 16, though the second request is done by then,
- * and afterwards nobody before the last of the batch has ended. Slots, or blocks, say how many a batch has. */
-START_TEST(test_whole_batches) {
-  static const struct {
-    int slots, blocks, micro_batches, batch;
-  } cases[] = {{4, 60, 1, 4}, {6, 15, 1, 2}, {8, 60, 1, 8}, {7, 60, 2, 7}};
-  for (size_t k = 0; k < sizeof cases / sizeof *cases; k++)
-    for (int whole = 0; whole < 2; whole++) {
-      struct config c = simple_config(cases[k].slots, 16, 80, 4, cases[k].blocks, 7);
-      c.micro_batches = cases[k].micro_batches;
-      c.whole_batches = whole;
-      struct sim *s = sim_create(&c, k);
-      for (int i = 0; i < c.jobs; i++) {
-        struct request *r = request_init(s, i, 20, i % 2 ? 1 : 20, 1);
-        r->assign.sampling.ignore_eos = true;
-        request_expect(s, r);
-      }
-      sim_run(s);
-      sim_check_answers(s);
-      if (whole) ck_assert_uint_eq(tri_sched_get_stats(s->sched).preemptions, 0);
-      int early = 0, together = 0;
-      for (int i = 0; i < c.jobs; i++)
-        for (int j = i + 1; j < c.jobs; j++) {
-          const struct choice *a = &s->requests[i].choice[0], *b = &s->requests[j].choice[0];
-          if (i / cases[k].batch == j / cases[k].batch)
-            together += i % 2 == 0 && b->first_step < a->last_step;
-          else
-            early += b->first_step <= a->last_step;
-        }
-      ck_assert_int_eq(early > 0, !whole && cases[k].batch < c.jobs);
-      ck_assert_int_gt(together, 0);
-      sim_destroy(s);
-    }
 }
 END_TEST
 
@@ -481,7 +444,6 @@ Suite *suite_scheduler(void) {
   tcase_add_loop_test(random, test_random_workloads, 0, 5);
   tcase_add_test(cases, test_first_come_first_served);
   tcase_add_test(cases, test_priority);
-  tcase_add_test(cases, test_whole_batches);
   tcase_add_test(cases, test_urgent);
   tcase_add_test(cases, test_abort_from_any_state);
   tcase_add_test(cases, test_deadline);

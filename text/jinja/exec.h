@@ -131,6 +131,14 @@ typedef struct jtable_entry {
   const char *keywords;
 } jtable_entry;
 
+/* A function for such a table that takes no arguments: an expression of the render x and the value v. */
+#define J_OF_VALUE(name, value)                                                                                        \
+  static jv name(jx *x, jv v, const jargs *a) {                                                                        \
+    (void)x;                                                                                                           \
+    (void)a;                                                                                                           \
+    return value;                                                                                                      \
+  }
+
 /* Calls a function, which may be a filter or a test. Fails where it does not take the arguments. */
 jv j_invoke(jx *x, const jfunction *f, jv on, const jargs *a);
 

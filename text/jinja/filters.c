@@ -26,31 +26,16 @@ static jv f_trim(jx *x, jv v, const jargs *a) {
   return j_ok(x) ? j_strip(x, s, chars, J_BOTH) : v;
 }
 
-static jv f_string(jx *x, jv v, const jargs *a) {
-  (void)a;
-  return j_to_str(x, v);
-}
+J_OF_VALUE(f_string, j_to_str(x, v))
 
 static jv change_case(jx *x, jv v, jcase to) {
   const jstr *s = text_of(x, v);
   return s ? j_change_case(x, s, to, true) : v;
 }
-static jv f_lower(jx *x, jv v, const jargs *a) {
-  (void)a;
-  return change_case(x, v, J_LOWER);
-}
-static jv f_upper(jx *x, jv v, const jargs *a) {
-  (void)a;
-  return change_case(x, v, J_UPPER);
-}
-static jv f_title(jx *x, jv v, const jargs *a) {
-  (void)a;
-  return change_case(x, v, J_TITLE);
-}
-static jv f_capitalize(jx *x, jv v, const jargs *a) {
-  (void)a;
-  return change_case(x, v, J_CAPITALIZE);
-}
+J_OF_VALUE(f_lower, change_case(x, v, J_LOWER))
+J_OF_VALUE(f_upper, change_case(x, v, J_UPPER))
+J_OF_VALUE(f_title, change_case(x, v, J_TITLE))
+J_OF_VALUE(f_capitalize, change_case(x, v, J_CAPITALIZE))
 
 static jv f_replace(jx *x, jv v, const jargs *a) {
   const jstr *s = text_of(x, v), *from = j_argument_str(x, a, 0, "old", NULL),
@@ -211,10 +196,7 @@ static jv f_tojson(jx *x, jv v, const jargs *a) {
   return j_end(&b);
 }
 
-static jv f_length(jx *x, jv v, const jargs *a) {
-  (void)a;
-  return j_int(j_length(x, v));
-}
+J_OF_VALUE(f_length, j_int(j_length(x, v)))
 
 static jv f_attr(jx *x, jv v, const jargs *a) {
   const jstr *of = j_argument_str(x, a, 0, "name", NULL);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Filters of lists. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "text/jinja/filters.h"
@@ -272,9 +271,8 @@ static jv f_map(jx *x, jv v, const jargs *a) {
   if (!is_iterable(v)) return broken(x);
   jv *items = j_ok(x) ? copy(x, v, &n) : NULL;
   jargs rest = behind(a, 1);
-  for (size_t i = 0; items && i < n && j_ok(x); i++) {
+  for (size_t i = 0; items && i < n && j_ok(x); i++)
     items[i] = f ? j_invoke(x, f, items[i], &rest) : attribute_or(x, items[i], attribute, fallback);
-  }
   return a_list(x, J_ITER, items, items ? n : 0);
 }
 

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "text/jinja/exec.h"
-#include "text/unicode/unicode.h"
 
 static jv evaluate(jx *x, const jnode *n);
 static jv apply_filter(jx *x, const jnode *n, jv to);

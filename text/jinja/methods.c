@@ -174,22 +174,10 @@ static jv s_replace(jx *x, jv v, const jargs *a) {
   return j_ok(x) ? j_markup(x, j_replace(x, v.str, from, by.str, most)) : v;
 }
 
-static jv s_lower(jx *x, jv v, const jargs *a) {
-  (void)a;
-  return j_change_case(x, v.str, J_LOWER, false);
-}
-static jv s_upper(jx *x, jv v, const jargs *a) {
-  (void)a;
-  return j_change_case(x, v.str, J_UPPER, false);
-}
-static jv s_title(jx *x, jv v, const jargs *a) {
-  (void)a;
-  return j_change_case(x, v.str, J_TITLE, false);
-}
-static jv s_capitalize(jx *x, jv v, const jargs *a) {
-  (void)a;
-  return j_change_case(x, v.str, J_CAPITALIZE, false);
-}
+J_OF_VALUE(s_lower, j_change_case(x, v.str, J_LOWER, false))
+J_OF_VALUE(s_upper, j_change_case(x, v.str, J_UPPER, false))
+J_OF_VALUE(s_title, j_change_case(x, v.str, J_TITLE, false))
+J_OF_VALUE(s_capitalize, j_change_case(x, v.str, J_CAPITALIZE, false))
 
 static jv s_join(jx *x, jv v, const jargs *a) {
   const jv *of = j_argument(a, 0, NULL);
@@ -252,30 +240,12 @@ static jv all_are(jx *x, jv v, bool (*kind)(uint32_t c)) {
 static bool is_alphabetic(uint32_t c) { return tok_is_word(c) && !tok_is_number(c) && c != '_' && !tok_is_mark(c); }
 static bool is_alphanumeric(uint32_t c) { return is_alphabetic(c) || tok_is_number(c); }
 static bool is_space(uint32_t c) { return (c >= 0x1c && c <= 0x1f) || tok_is_space(c); }
-static jv s_isdigit(jx *x, jv v, const jargs *a) {
-  (void)a;
-  return all_are(x, v, j_is_digit);
-}
-static jv s_isdecimal(jx *x, jv v, const jargs *a) {
-  (void)a;
-  return all_are(x, v, j_is_decimal);
-}
-static jv s_isnumeric(jx *x, jv v, const jargs *a) {
-  (void)a;
-  return all_are(x, v, tok_is_number);
-}
-static jv s_isspace(jx *x, jv v, const jargs *a) {
-  (void)a;
-  return all_are(x, v, is_space);
-}
-static jv s_isalpha(jx *x, jv v, const jargs *a) {
-  (void)a;
-  return all_are(x, v, is_alphabetic);
-}
-static jv s_isalnum(jx *x, jv v, const jargs *a) {
-  (void)a;
-  return all_are(x, v, is_alphanumeric);
-}
+J_OF_VALUE(s_isdigit, all_are(x, v, j_is_digit))
+J_OF_VALUE(s_isdecimal, all_are(x, v, j_is_decimal))
+J_OF_VALUE(s_isnumeric, all_are(x, v, tok_is_number))
+J_OF_VALUE(s_isspace, all_are(x, v, is_space))
+J_OF_VALUE(s_isalpha, all_are(x, v, is_alphabetic))
+J_OF_VALUE(s_isalnum, all_are(x, v, is_alphanumeric))
 
 static const jtable_entry string_methods[] = {{"capitalize", s_capitalize, 0, ""},
                                               {"center", s_center, 2, ""},
@@ -339,30 +309,13 @@ static jv view(jx *x, jv v, kept of) {
   if (j_ok(x)) all.list->shown = shown[of];
   return all;
 }
-static jv d_keys(jx *x, jv v, const jargs *a) {
-  (void)a;
-  return view(x, v, KEYS);
-}
-static jv d_values(jx *x, jv v, const jargs *a) {
-  (void)a;
-  return view(x, v, VALUES);
-}
-static jv d_items(jx *x, jv v, const jargs *a) {
-  (void)a;
-  return view(x, v, PAIRS);
-}
-static jv d_copy(jx *x, jv v, const jargs *a) {
-  (void)x;
-  (void)a;
-  return v;
-}
+J_OF_VALUE(d_keys, view(x, v, KEYS))
+J_OF_VALUE(d_values, view(x, v, VALUES))
+J_OF_VALUE(d_items, view(x, v, PAIRS))
+J_OF_VALUE(d_copy, v)
 
 /* Stands for methods that would change their object, which the sandbox hides. */
-static jv changes(jx *x, jv v, const jargs *a) {
-  (void)x;
-  (void)a;
-  return v;
-}
+J_OF_VALUE(changes, v)
 static const char hidden[] = "a method that changes its object";
 
 static const jtable_entry map_methods[] = {{"clear", changes, 0, NULL},   {"copy", d_copy, 0, ""},

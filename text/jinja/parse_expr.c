@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
-#include "base/buf.h"
 #include "text/jinja/parser.h"
 
 static const jnode *binary(jparser *p, jop op, const jnode *a, const jnode *b) {

@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "text/jinja/exec.h"
-#include "text/unicode/unicode.h"
 
 static bool is_iterable(jv v) {
   return j_is_sequence(v) || j_is(v, J_STR) || j_is(v, J_MAP) || j_is(v, J_ITER) || j_is(v, J_UNDEFINED) ||
@@ -16,12 +15,7 @@ static jv other(jx *x, const jargs *a) {
   return v ? *v : j_fail(x, TRI_JINJA_TYPE, "a test needs an argument");
 }
 
-#define KIND_TEST(name, condition)                                                                                     \
-  static jv t_##name(jx *x, jv v, const jargs *a) {                                                                    \
-    (void)x;                                                                                                           \
-    (void)a;                                                                                                           \
-    return j_bool(condition);                                                                                          \
-  }
+#define KIND_TEST(name, condition) J_OF_VALUE(t_##name, j_bool(condition))
 KIND_TEST(defined, !j_is(v, J_UNDEFINED))
 KIND_TEST(undefined, j_is(v, J_UNDEFINED))
 KIND_TEST(none, j_is(v, J_NONE))
@@ -58,21 +52,13 @@ static jv t_sameas(jx *x, jv v, const jargs *a) {
   return j_bool(j_ok(x) && v.kind == b.kind && j_equal(x, v, b));
 }
 
-static jv remainder_of(jx *x, jv v, int64_t by) { return j_binary(x, JN_MOD, v, j_int(by)); }
-static jv t_odd(jx *x, jv v, const jargs *a) {
-  (void)a;
-  jv r = remainder_of(x, v, 2);
-  return j_bool(j_ok(x) && j_equal(x, r, j_int(1)));
+static bool has_remainder(jx *x, jv v, jv by, int64_t remainder) {
+  jv r = j_binary(x, JN_MOD, v, by);
+  return j_ok(x) && j_equal(x, r, j_int(remainder));
 }
-static jv t_even(jx *x, jv v, const jargs *a) {
-  (void)a;
-  jv r = remainder_of(x, v, 2);
-  return j_bool(j_ok(x) && j_equal(x, r, j_int(0)));
-}
-static jv t_divisibleby(jx *x, jv v, const jargs *a) {
-  jv r = j_binary(x, JN_MOD, v, other(x, a));
-  return j_bool(j_ok(x) && j_equal(x, r, j_int(0)));
-}
+J_OF_VALUE(t_odd, j_bool(has_remainder(x, v, j_int(2), 1)))
+J_OF_VALUE(t_even, j_bool(has_remainder(x, v, j_int(2), 0)))
+static jv t_divisibleby(jx *x, jv v, const jargs *a) { return j_bool(has_remainder(x, v, other(x, a), 0)); }
 
 /* At least one letter with a case, and all of them of that case. */
 static bool has_case(jx *x, jv v, jcase wanted) {
@@ -82,14 +68,8 @@ static bool has_case(jx *x, jv v, jcase wanted) {
      opposite = j_change_case(x, s.str, wanted == J_LOWER ? J_UPPER : J_LOWER, true);
   return j_ok(x) && j_equal(x, s, same) && !j_equal(x, s, opposite);
 }
-static jv t_lower(jx *x, jv v, const jargs *a) {
-  (void)a;
-  return j_bool(has_case(x, v, J_LOWER));
-}
-static jv t_upper(jx *x, jv v, const jargs *a) {
-  (void)a;
-  return j_bool(has_case(x, v, J_UPPER));
-}
+J_OF_VALUE(t_lower, j_bool(has_case(x, v, J_LOWER)))
+J_OF_VALUE(t_upper, j_bool(has_case(x, v, J_UPPER)))
 
 static bool names_one(jv v, const jfunction *(*find)(const char *)) {
   char name[64];
@@ -98,14 +78,8 @@ static bool names_one(jv v, const jfunction *(*find)(const char *)) {
   name[v.str->n] = 0;
   return find(name) != NULL;
 }
-static jv t_filter(jx *x, jv v, const jargs *a) {
-  (void)a;
-  return j_bool(names_one(v, x->tables->filter));
-}
-static jv t_test(jx *x, jv v, const jargs *a) {
-  (void)a;
-  return j_bool(names_one(v, x->tables->test));
-}
+J_OF_VALUE(t_filter, j_bool(names_one(v, x->tables->filter)))
+J_OF_VALUE(t_test, j_bool(names_one(v, x->tables->test)))
 
 static const jfunction table[] = {
     {"!=", t_ne, {0}, "", 1},

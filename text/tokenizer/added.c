@@ -15,8 +15,7 @@ enum {
 /* ---- loading ---- */
 
 static tri_status read_token(const tok_field *f, tok_added *t, tri_error *err) {
-  static const char *const keys[] = {"id", "content", "single_word", "lstrip", "rstrip", "normalized", "special", NULL};
-  TRI_CHECK(tok_field_object(f, keys, err));
+  TRI_CHECK(tok_field_object(f, "id content single_word lstrip rstrip normalized special", err));
   tok_field id = tok_field_get(f, "id"), content = tok_field_get(f, "content");
   TRI_CHECK(tok_field_id(&id, TOK_MAX_IDS, &t->id, err));
   TRI_CHECK(tok_field_string(&content, &t->text, &t->len, err));

@@ -27,8 +27,7 @@ static int base64_digit(char c) {
 static tri_status decode_base64(const tok_field *f, const char *s, size_t len, tri_buf *out, tri_error *err) {
   size_t padding = 0;
   while (padding < 2 && padding < len && s[len - 1 - padding] == '=') padding++;
-  tri_status st = tri_buf_reserve(out, len / 4 * 3);
-  if (st != TRI_OK) return st;
+  TRI_CHECK(tri_buf_reserve(out, len / 4 * 3));
   if (len % 4) return tok_field_fail(f, TRI_CORRUPT, err, "base64 of %zu characters, no multiple of 4", len);
   for (size_t i = 0; i < len; i += 4) {
     size_t last = i + 4 == len ? padding : 0;

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "text/unicode/unicode.h"
 
 tok_field tok_field_root(const tri_json *node) { return (tok_field){.node = node}; }
@@ -37,7 +38,7 @@ tri_status tok_field_no_memory(const tok_field *f, tri_error *err) {
 
 struct allowed_keys {
   const tok_field *object;
-  const char *also, *const *allowed;
+  const char *also, *allowed;
   tri_error *err;
 };
 
@@ -45,13 +46,12 @@ static tri_status check_key(void *ctx, const char *key, const tri_json *value) {
   (void)value;
   const struct allowed_keys *c = ctx;
   if (c->also && !strcmp(c->also, key)) return TRI_OK;
-  for (const char *const *k = c->allowed; *k; k++)
-    if (!strcmp(*k, key)) return TRI_OK;
+  if (tri_has_word(c->allowed, key)) return TRI_OK;
   tok_field f = tok_field_get(c->object, key);
   return tok_field_fail(&f, TRI_UNKNOWN_FIELD, c->err, "%.64s is not a known field and might change token ids", key);
 }
 
-tri_status tok_field_object(const tok_field *f, const char *const *allowed, tri_error *err) {
+tri_status tok_field_object(const tok_field *f, const char *allowed, tri_error *err) {
   if (tri_json_kind_of(f->node) != TRI_JSON_OBJECT) return tok_field_fail(f, TRI_CORRUPT, err, "must be an object");
   struct allowed_keys c = {f, NULL, allowed, err};
   return tri_json_each(f->node, check_key, &c);

@@ -28,8 +28,8 @@ static inline bool tok_field_is_null(const tok_field *f) { return tri_json_kind_
 #define tok_field_fail(f, status, err, ...) tri_fail((err), (status), (f)->path, __VA_ARGS__)
 tri_status tok_field_no_memory(const tok_field *f, tri_error *err);
 
-/* f is an object whose keys all stand in allowed (NULL-terminated). */
-tri_status tok_field_object(const tok_field *f, const char *const *allowed, tri_error *err);
+/* f is an object whose keys are all words of `allowed`. */
+tri_status tok_field_object(const tok_field *f, const char *allowed, tri_error *err);
 tri_status tok_field_array(const tok_field *f, tri_error *err);
 /* A string; *len may be NULL, then strings with NULs are refused. The text is borrowed. */
 tri_status tok_field_string(const tok_field *f, const char **out, size_t *len, tri_error *err);
@@ -44,7 +44,7 @@ tri_status tok_field_id(const tok_field *f, uint32_t limit, uint32_t *out, tri_e
 /* The beginning of a row in a table of types: what an object's "type" says, and which other keys it then may have. */
 typedef struct tok_type {
   const char *name;
-  const char *keys[6]; /* NULL-terminated */
+  const char *keys; /* words */
 } tok_type;
 /* Finds the object's row among `count` of `size` bytes, each of which begins with a tok_type, and checks its keys. */
 tri_status tok_field_type(const tok_field *object, const void *table, size_t count, size_t size, const char *what,

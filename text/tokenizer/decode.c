@@ -91,15 +91,15 @@ static tri_status load_sequence(tok_decoder *d, tok_decode_step step, const tok_
 }
 
 static const decoder_type types[] = {
-    {{"ByteLevel", {"add_prefix_space", "trim_offsets", "use_regex"}}, load_byte_level, &tok_decode_byte_level},
-    {{"ByteFallback", {NULL}}, add_step, &tok_decode_byte_fallback},
-    {{"Fuse", {NULL}}, add_step, &tok_decode_fuse},
-    {{"Replace", {"pattern", "content"}}, load_replace, &tok_decode_replace},
-    {{"Strip", {"content", "start", "stop"}}, load_strip, &tok_decode_strip},
+    {{"ByteLevel", "add_prefix_space trim_offsets use_regex"}, load_byte_level, &tok_decode_byte_level},
+    {{"ByteFallback", ""}, add_step, &tok_decode_byte_fallback},
+    {{"Fuse", ""}, add_step, &tok_decode_fuse},
+    {{"Replace", "pattern content"}, load_replace, &tok_decode_replace},
+    {{"Strip", "content start stop"}, load_strip, &tok_decode_strip},
     {{"Metaspace", TOK_METASPACE_KEYS}, load_metaspace, &tok_decode_metaspace},
-    {{"WordPiece", {"prefix", "cleanup"}}, load_wordpiece, &tok_decode_wordpiece},
-    {{"BPEDecoder", {"suffix"}}, load_bpe, &tok_decode_bpe},
-    {{"Sequence", {"decoders"}}, load_sequence, NULL},
+    {{"WordPiece", "prefix cleanup"}, load_wordpiece, &tok_decode_wordpiece},
+    {{"BPEDecoder", "suffix"}, load_bpe, &tok_decode_bpe},
+    {{"Sequence", "decoders"}, load_sequence, NULL},
 };
 
 static tri_status load_any(void *decoder, const tok_field *f, tri_error *err) {

@@ -48,8 +48,7 @@ tri_status tok_decode_end(tok_decode_run *r, size_t step) {
 tri_status tok_decode_end_all(tok_decode_run *r) {
   for (size_t i = 0; i < r->count; i++) {
     tok_decode_state *s = &r->states[i];
-    tri_status st = r->steps[i].kind->finish ? r->steps[i].kind->finish(r, i) : TRI_OK;
-    if (st != TRI_OK) return st;
+    TRI_CHECK(r->steps[i].kind->finish ? r->steps[i].kind->finish(r, i) : TRI_OK);
     s->kept.len = s->out.len = s->a = 0;
     s->b = 0;
     s->flag = s->flag2 = false;
@@ -355,10 +354,7 @@ tri_status tok_decode_load_cleanup(tok_decode_step *step) {
       {" .", "."},   {" ?", "?"},           {" !", "!"},   {" ,", ","},     {" ' ", "'"},    {" n't", "n't"},
       {" 'm", "'m"}, {" do not", " don't"}, {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"},
   };
-  for (size_t i = 0; i < TOK_CLEANUPS; i++) {
-    tri_status st = tok_replace_create(pairs[i][0], pairs[i][1], &step->cleanup[i]);
-    if (st != TRI_OK) return st;
-  }
+  for (size_t i = 0; i < TOK_CLEANUPS; i++) TRI_CHECK(tok_replace_create(pairs[i][0], pairs[i][1], &step->cleanup[i]));
   return TRI_OK;
 }
 

@@ -129,8 +129,7 @@ static void leave_out_earlier(tri_detokenizer *d) {
 
 tri_status tri_detokenizer_push(tri_detokenizer *d, uint32_t id, const char **text, size_t *len) {
   d->out.len = 0;
-  tri_status st = push_id(d->tokenizer, &d->stream, id, d->skip_special, &d->out);
-  if (st != TRI_OK) return st;
+  TRI_CHECK(push_id(d->tokenizer, &d->stream, id, d->skip_special, &d->out));
   if (d->earlier.len) leave_out_earlier(d);
   *text = d->out.data;
   *len = d->out.len;
@@ -139,8 +138,7 @@ tri_status tri_detokenizer_push(tri_detokenizer *d, uint32_t id, const char **te
 
 tri_status tri_detokenizer_finish(tri_detokenizer *d, const char **text, size_t *len) {
   d->out.len = 0;
-  tri_status st = tok_decode_finish(&d->stream, &d->out);
-  if (st != TRI_OK) return st;
+  TRI_CHECK(tok_decode_finish(&d->stream, &d->out));
   if (d->earlier.len) leave_out_earlier(d);
   d->earlier.len = 0;
   *text = d->out.data;

@@ -10,8 +10,7 @@ tri_status tok_ids_append(tok_ids *ids, const uint32_t *from, size_t n) {
   if (too_many && !ids->fills) return TRI_TOO_LARGE;
   if (too_many) n = ids->max - ids->len;
   if (n == 0) return too_many ? TRI_TOO_LARGE : TRI_OK;
-  tri_status st = tri_array_reserve(&ids->data, ids->len, &ids->cap, n, sizeof *ids->data);
-  if (st != TRI_OK) return st;
+  TRI_CHECK(tri_array_reserve(&ids->data, ids->len, &ids->cap, n, sizeof *ids->data));
   memcpy(ids->data + ids->len, from, n * sizeof *from);
   ids->len += n;
   return too_many ? TRI_TOO_LARGE : TRI_OK;

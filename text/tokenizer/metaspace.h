@@ -19,8 +19,7 @@ typedef struct tok_metaspace {
 } tok_metaspace;
 
 /* The keys of a "Metaspace", and what they say. */
-#define TOK_METASPACE_KEYS                                                                                             \
-  { "replacement", "prepend_scheme", "add_prefix_space", "split", "str_rep" /* repeats replacement */ }
+#define TOK_METASPACE_KEYS "replacement prepend_scheme add_prefix_space split str_rep" /* repeats replacement */
 tri_status tok_metaspace_load(const tok_field *f, tok_metaspace *m, tri_error *err);
 
 #endif

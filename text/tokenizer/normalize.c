@@ -20,8 +20,7 @@ static tri_status apply_map(const tok_normalize_step *step, tok_normalize_scratc
   for (size_t i = 0, n; i < len; i += n) {
     uint32_t to[3];
     size_t count = step->map(tok_utf8_decode(text + i, &n), to), at = out->len;
-    tri_status st = tri_buf_reserve(out, sizeof to);
-    if (st != TRI_OK) return st;
+    TRI_CHECK(tri_buf_reserve(out, sizeof to));
     if (!i && !count) *from_start = false;
     for (size_t k = 0; k < count; k++) out->len += tok_utf8_encode(to[k], out->data + out->len);
     TRI_CHECK(tok_spans_change(s->walk, i, n, at, out->len - at));
@@ -159,20 +158,20 @@ static tri_status load_sequence(tok_normalizer *n, tok_normalize_step step, cons
 }
 
 static const normalizer_type types[] = {
-    {{"NFC", {NULL}}, add_step, {.apply = apply_form, .form = TOK_NFC}},
-    {{"NFD", {NULL}}, add_step, {.apply = apply_form, .form = TOK_NFD}},
-    {{"NFKC", {NULL}}, add_step, {.apply = apply_form, .form = TOK_NFKC}},
-    {{"NFKD", {NULL}}, add_step, {.apply = apply_form, .form = TOK_NFKD}},
-    {{"Lowercase", {NULL}}, add_step, {.apply = apply_map, .map = tok_map_lowercase}},
-    {{"StripAccents", {NULL}}, add_step, {.apply = apply_map, .map = tok_map_without_marks}},
-    {{"Nmt", {NULL}}, add_step, {.apply = apply_map, .map = tok_map_nmt}},
-    {{"ByteLevel", {NULL}}, add_step, {.apply = apply_byte_level}},
-    {{"Strip", {"strip_left", "strip_right"}}, load_strip, {.apply = apply_strip, .left = true, .right = true}},
-    {{"Prepend", {"prepend"}}, load_prepend, {.apply = apply_prepend}},
-    {{"Replace", {"pattern", "content"}}, load_replace, {.apply = apply_replace}},
-    {{"Precompiled", {"precompiled_charsmap"}}, load_precompiled, {.apply = apply_precompiled}},
-    {{"BertNormalizer", {"clean_text", "handle_chinese_chars", "strip_accents", "lowercase"}}, load_bert, {0}},
-    {{"Sequence", {"normalizers"}}, load_sequence, {0}},
+    {{"NFC", ""}, add_step, {.apply = apply_form, .form = TOK_NFC}},
+    {{"NFD", ""}, add_step, {.apply = apply_form, .form = TOK_NFD}},
+    {{"NFKC", ""}, add_step, {.apply = apply_form, .form = TOK_NFKC}},
+    {{"NFKD", ""}, add_step, {.apply = apply_form, .form = TOK_NFKD}},
+    {{"Lowercase", ""}, add_step, {.apply = apply_map, .map = tok_map_lowercase}},
+    {{"StripAccents", ""}, add_step, {.apply = apply_map, .map = tok_map_without_marks}},
+    {{"Nmt", ""}, add_step, {.apply = apply_map, .map = tok_map_nmt}},
+    {{"ByteLevel", ""}, add_step, {.apply = apply_byte_level}},
+    {{"Strip", "strip_left strip_right"}, load_strip, {.apply = apply_strip, .left = true, .right = true}},
+    {{"Prepend", "prepend"}, load_prepend, {.apply = apply_prepend}},
+    {{"Replace", "pattern content"}, load_replace, {.apply = apply_replace}},
+    {{"Precompiled", "precompiled_charsmap"}, load_precompiled, {.apply = apply_precompiled}},
+    {{"BertNormalizer", "clean_text handle_chinese_chars strip_accents lowercase"}, load_bert, {0}},
+    {{"Sequence", "normalizers"}, load_sequence, {0}},
 };
 
 static tri_status load_any(void *chain, const tok_field *f, tri_error *err) {

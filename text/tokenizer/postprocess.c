@@ -24,12 +24,11 @@ static tri_status wrap(tok_postprocessor *p, tok_ids *before, const tok_ids *beh
 /* special_tokens[name].ids */
 static tri_status append_special(const tok_field *table, const tok_field *name, uint32_t vocab_size, tok_ids *out,
                                  tri_error *err) {
-  static const char *const keys[] = {"id", "ids", "tokens", NULL};
   const char *key;
   TRI_CHECK(tok_field_string(name, &key, NULL, err));
   tok_field entry = tok_field_get(table, key);
   if (!entry.node) return tok_field_fail(name, TRI_CORRUPT, err, "%.64s is not in special_tokens", key);
-  TRI_CHECK(tok_field_object(&entry, keys, err));
+  TRI_CHECK(tok_field_object(&entry, "id ids tokens", err));
   tok_field ids = tok_field_get(&entry, "ids");
   TRI_CHECK(tok_field_array(&ids, err));
   for (size_t i = 0; i < tri_json_size(ids.node); i++) {
@@ -44,13 +43,12 @@ static tri_status append_special(const tok_field *table, const tok_field *name, 
 /* A piece of a template: {"SpecialToken": {"id": name, "type_id": n}} or {"Sequence": {"id": "A", "type_id": n}}. */
 static tri_status load_piece(const tok_field *piece, const tok_field *table, uint32_t vocab_size, tok_ids *out,
                              bool *is_text, tri_error *err) {
-  static const char *const kinds[] = {"SpecialToken", "Sequence", NULL}, *const keys[] = {"id", "type_id", NULL};
-  TRI_CHECK(tok_field_object(piece, kinds, err));
+  TRI_CHECK(tok_field_object(piece, "SpecialToken Sequence", err));
   if (tri_json_size(piece->node) != 1)
     return tok_field_fail(piece, TRI_CORRUPT, err, "must be either a SpecialToken or a Sequence");
   *is_text = tri_json_get(piece->node, "Sequence") != NULL;
   tok_field body = tok_field_get(piece, *is_text ? "Sequence" : "SpecialToken");
-  TRI_CHECK(tok_field_object(&body, keys, err));
+  TRI_CHECK(tok_field_object(&body, "id type_id", err));
   tok_field id = tok_field_get(&body, "id");
   if (!*is_text) return append_special(table, &id, vocab_size, out, err);
   const char *which;
@@ -113,10 +111,8 @@ static tri_status load_template(tok_postprocessor *p, const tok_field *f, tri_er
     tok_field piece = tok_field_at(&single, i);
     bool is_text = false;
     TRI_TRY(load_piece(&piece, &table, p->vocab_size, seen_text ? &behind : &before, &is_text, err));
-    if (is_text && seen_text) {
-      st = tok_field_fail(&piece, TRI_UNSUPPORTED, err, "the text stands in the template twice");
-      goto cleanup;
-    }
+    if (is_text && seen_text)
+      TRI_TRY(tok_field_fail(&piece, TRI_UNSUPPORTED, err, "the text stands in the template twice"));
     seen_text |= is_text;
   }
   if (!seen_text)
@@ -185,11 +181,11 @@ static tri_status load_sequence(tok_postprocessor *p, const tok_field *f, tri_er
 }
 
 static const postprocessor_type types[] = {
-    {{"TemplateProcessing", {"single", "pair", "special_tokens"}}, load_template},
-    {{"ByteLevel", {"add_prefix_space", "trim_offsets", "use_regex"}}, NULL}, /* moves offsets: not reported */
-    {{"Sequence", {"processors"}}, load_sequence},
-    {{"BertProcessing", {"sep", "cls", "trim_offsets", "add_prefix_space"}}, load_bert},
-    {{"RobertaProcessing", {"sep", "cls", "trim_offsets", "add_prefix_space"}}, load_roberta},
+    {{"TemplateProcessing", "single pair special_tokens"}, load_template},
+    {{"ByteLevel", "add_prefix_space trim_offsets use_regex"}, NULL}, /* moves offsets: not reported */
+    {{"Sequence", "processors"}, load_sequence},
+    {{"BertProcessing", "sep cls trim_offsets add_prefix_space"}, load_bert},
+    {{"RobertaProcessing", "sep cls trim_offsets add_prefix_space"}, load_roberta},
 };
 
 static tri_status load_any(void *processor, const tok_field *f, tri_error *err) {

@@ -54,8 +54,7 @@ static tri_status segment(splitter *s, size_t start, size_t end, bool match) {
   case TOK_SPLIT_MERGED_WITH_NEXT: joins = s->holding && !match && s->held_match; break;
   }
   if (!joins) {
-    tri_status st = flush(s);
-    if (st != TRI_OK) return st;
+    TRI_CHECK(flush(s));
     s->held_start = start;
   }
   s->held_end = end;
@@ -137,8 +136,7 @@ static tri_status give_mapped(tok_pretok_run *run, size_t index, const char *tex
   size_t room;
   if (!tri_size_mul(len, 2, &room)) return TRI_OVERFLOW;
   b->len = 0;
-  tri_status st = tri_buf_reserve(b, room);
-  if (st != TRI_OK) return st;
+  TRI_CHECK(tri_buf_reserve(b, room));
   char *out = b->data;
   for (size_t i = 0; i < len; i++) {
     uint32_t c = tok_bytelevel_char((unsigned char)text[i]);
@@ -246,8 +244,7 @@ static tri_status read_behavior(const tok_field *object, tok_split_behavior *out
   };
   const char *name;
   tok_field f = tok_field_get(object, "behavior");
-  tri_status st = tok_field_string(&f, &name, NULL, err);
-  if (st != TRI_OK) return st;
+  TRI_CHECK(tok_field_string(&f, &name, NULL, err));
   for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
     if (strcmp(names[i], name) != 0) continue;
     *out = (tok_split_behavior)i;
@@ -331,32 +328,28 @@ static tri_status load_sequence(tok_pretokenizer *p, const pretok_type *type, co
 }
 
 static const pretok_type types[] = {
-    {.type = {"ByteLevel", {"add_prefix_space", "trim_offsets", "use_regex"}},
+    {.type = {"ByteLevel", "add_prefix_space trim_offsets use_regex"},
      .load = load_byte_level,
      .step = {.apply = apply_byte_level, .behavior = TOK_SPLIT_ISOLATED, .prefix_space = true},
      .pattern = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"},
-    {.type = {"Split", {"pattern", "behavior", "invert"}}, .load = load_split, .step = {.apply = apply_split}},
-    {.type = {"Sequence", {"pretokenizers"}}, .load = load_sequence},
+    {.type = {"Split", "pattern behavior invert"}, .load = load_split, .step = {.apply = apply_split}},
+    {.type = {"Sequence", "pretokenizers"}, .load = load_sequence},
     {.type = {"Metaspace", TOK_METASPACE_KEYS}, .load = load_metaspace, .step = {.apply = apply_metaspace}},
-    {.type = {"BertPreTokenizer", {NULL}}, .load = load_bert},
-    {.type = {"CharDelimiterSplit", {"delimiter"}},
+    {.type = {"BertPreTokenizer", ""}, .load = load_bert},
+    {.type = {"CharDelimiterSplit", "delimiter"},
      .load = load_delimiter,
      .step = {.apply = apply_split, .behavior = TOK_SPLIT_REMOVED}},
-    {.type = {"Digits", {"individual_digits"}},
-     .load = load_digits,
-     .step = {.apply = apply_split, .is = tok_is_number}},
-    {.type = {"Punctuation", {"behavior"}},
+    {.type = {"Digits", "individual_digits"}, .load = load_digits, .step = {.apply = apply_split, .is = tok_is_number}},
+    {.type = {"Punctuation", "behavior"},
      .load = load_punctuation,
      .step = {.apply = apply_split, .is = tok_is_punctuation, .behavior = TOK_SPLIT_ISOLATED}},
-    {.type = {"UnicodeScripts", {NULL}}, .load = load_plain, .step = {.apply = apply_scripts}},
-    {.type = {"FixedLength", {"length"}},
-     .load = load_fixed_length,
-     .step = {.apply = apply_fixed_length, .length = 5}},
-    {.type = {"WhitespaceSplit", {NULL}},
+    {.type = {"UnicodeScripts", ""}, .load = load_plain, .step = {.apply = apply_scripts}},
+    {.type = {"FixedLength", "length"}, .load = load_fixed_length, .step = {.apply = apply_fixed_length, .length = 5}},
+    {.type = {"WhitespaceSplit", ""},
      .load = load_known_split,
      .step = {.apply = apply_split, .behavior = TOK_SPLIT_REMOVED},
      .pattern = SPACE},
-    {.type = {"Whitespace", {NULL}}, /* by Rust's \w, which has the two joiners in it */
+    {.type = {"Whitespace", ""}, /* by Rust's \w, which has the two joiners in it */
      .load = load_known_split,
      .step = {.apply = apply_split, .behavior = TOK_SPLIT_REMOVED, .invert = true},
      .pattern = "[\\w\\x{200c}\\x{200d}]+|[^\\w\\x{200c}\\x{200d}\\s]+"},

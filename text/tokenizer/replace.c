@@ -9,9 +9,7 @@
 /* ---- loading ---- */
 
 static tri_status read_pattern(const tok_field *f, tok_field *text, bool *literal, tri_error *err) {
-  static const char *const keys[] = {"Regex", "String", NULL};
-  tri_status st = tok_field_object(f, keys, err);
-  if (st != TRI_OK) return st;
+  TRI_CHECK(tok_field_object(f, "Regex String", err));
   if (tri_json_size(f->node) != 1)
     return tok_field_fail(f, TRI_CORRUPT, err, "must have exactly one of Regex and String");
   *literal = tri_json_get(f->node, "String") != NULL;

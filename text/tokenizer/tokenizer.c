@@ -37,8 +37,8 @@ static tri_status check_special_ids(const tok_vocab *v, const tok_ids *ids, cons
 static tri_status load_parts(tri_tokenizer *t, const tok_field *root, tri_error *err) {
   /* The library that trains these files applies truncation and padding only on request of its caller, who overrides
    * what the file says; here the caller's limits rule. */
-  static const char *const keys[] = {"version",       "truncation", "padding",        "added_tokens", "normalizer",
-                                     "pre_tokenizer", "model",      "post_processor", "decoder",      NULL};
+  static const char keys[] =
+      "version truncation padding added_tokens normalizer pre_tokenizer model post_processor decoder";
   const tok_model_type *type;
   TRI_CHECK(tok_field_object(root, keys, err));
   tok_field model = tok_field_get(root, "model"), added = tok_field_get(root, "added_tokens"),

@@ -44,8 +44,7 @@ static tri_status expand(tok_trie *t, building *b, const tok_vocab *v, size_t at
     unsigned char byte = (unsigned char)b->sorted[low]->text[r.depth];
     uint32_t high = low + 1;
     while (high < r.high && (unsigned char)b->sorted[high]->text[r.depth] == byte) high++;
-    tri_status st = add_node(t, b, byte, (struct range){low, high, r.depth + 1});
-    if (st != TRI_OK) return st;
+    TRI_CHECK(add_node(t, b, byte, (struct range){low, high, r.depth + 1}));
     t->nodes[at].count++;
     low = high;
   }
@@ -61,10 +60,7 @@ tri_status tok_trie_build(tok_trie *t, const tok_vocab *v) {
   for (uint32_t id = 0; id < v->size; id++) {
     const tok_entry *e = tok_vocab_at(v, id);
     if (!e || !e->len || tok_vocab_find(v, e->text, e->len) != id) continue;
-    if (e->len > TOK_TRIE_LONGEST) {
-      st = TRI_TOO_LARGE;
-      goto cleanup;
-    }
+    if (e->len > TOK_TRIE_LONGEST) TRI_TRY(TRI_TOO_LARGE);
     if (e->len > t->longest) t->longest = e->len;
     b.sorted[count++] = e;
   }

@@ -47,10 +47,8 @@ static tri_status grow_slots(tok_vocab *v) {
 tri_status tok_vocab_add_unlisted(tok_vocab *v, const char *text, size_t len, uint32_t id) {
   if (id >= TOK_MAX_IDS || len > UINT32_MAX) return TRI_OUT_OF_RANGE;
   if (tok_vocab_at(v, id)) return TRI_INVALID_ARGUMENT;
-  if (id >= v->cap) {
-    tri_status st = tri_array_reserve(&v->entries, v->cap, &v->cap, (size_t)id + 1 - v->cap, sizeof *v->entries);
-    if (st != TRI_OK) return st;
-  }
+  if (id >= v->cap)
+    TRI_CHECK(tri_array_reserve(&v->entries, v->cap, &v->cap, (size_t)id + 1 - v->cap, sizeof *v->entries));
   const char *copy = tri_arena_strndup(v->texts, text, len);
   if (!copy) return TRI_NO_MEMORY;
   v->entries[id] = (tok_entry){.text = copy, .len = (uint32_t)len};
@@ -64,8 +62,7 @@ tri_status tok_vocab_add(tok_vocab *v, const char *text, size_t len, uint32_t id
     tri_status st = grow_slots(v);
     if (st != TRI_OK) return st;
   }
-  tri_status st = tok_vocab_add_unlisted(v, text, len, id);
-  if (st != TRI_OK) return st;
+  TRI_CHECK(tok_vocab_add_unlisted(v, text, len, id));
   insert(v->slots, v->slot_mask, (uint32_t)tri_xxh3(text, len), id);
   v->count++;
   return TRI_OK;

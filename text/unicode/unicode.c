@@ -213,8 +213,7 @@ static tri_status decompose(tok_codepoints *w, tok_normal_form form, const char 
   size_t used = 0;
   for (size_t i = 0, len; i < n; i += len) {
     uint32_t c = tok_utf8_decode(s + i, &len);
-    tri_status st = tri_array_reserve(&w->data, used, &w->cap, LONGEST, sizeof *w->data);
-    if (st != TRI_OK) return st;
+    TRI_CHECK(tri_array_reserve(&w->data, used, &w->cap, LONGEST, sizeof *w->data));
     if (is_unknown(c)) {
       w->data[used++] = (int32_t)c;
       continue;
@@ -246,8 +245,7 @@ static tri_status sort_marks(tok_codepoints *w, int32_t *run, size_t n) {
     }
     return TRI_OK;
   }
-  tri_status st = tri_array_reserve(&w->sorted, 0, &w->sorted_cap, n, sizeof *w->sorted);
-  if (st != TRI_OK) return st;
+  TRI_CHECK(tri_array_reserve(&w->sorted, 0, &w->sorted_cap, n, sizeof *w->sorted));
   size_t start[257] = {0};
   for (size_t i = 0; i < n; i++) start[(combining_class(run[i]) & 255) + 1]++;
   for (size_t k = 1; k <= 256; k++) start[k] += start[k - 1];
@@ -260,8 +258,7 @@ static tri_status order_marks(tok_codepoints *w, size_t count) {
   for (size_t i = 0; i < count;) {
     size_t end = i;
     while (end < count && combining_class(w->data[end])) end++;
-    tri_status st = sort_marks(w, w->data + i, end - i);
-    if (st != TRI_OK) return st;
+    TRI_CHECK(sort_marks(w, w->data + i, end - i));
     i = end + 1;
   }
   return TRI_OK;

@@ -10,11 +10,9 @@
  * Decode steps come in runs between which rooflines are measured. Within a run they follow one another as in a server:
  * on a device the next one is launched while the last one is under way, and a step takes from one end to the next. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "kernels/roofline.h"
-#include "base/log.h"
 #include "base/standard_output.h"
 #include "base/version.h"
 #include "base/wait.h"
@@ -308,7 +306,7 @@ int main(int argc, char **argv) {
   static struct bench b;
   tri_options *opts = NULL;
   tri_error err = {0};
-  size_t n = tri_serve_options_copy(table, TRI_FOR_LATENCY, own_options, NUM_OWN);
+  size_t n = tri_serve_options_copy(table, TRI_FOR_STEPS, own_options, NUM_OWN);
   double prompt = 0, prompt_floor = 0, decode = 0, decode_floor = 0;
   spec.options = table;
   spec.count = n;

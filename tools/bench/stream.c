@@ -26,7 +26,6 @@
 #include "runtime/cost/disk_read.h"
 #include "tools/bench/steps.h"
 #include "tools/bench/verify.h"
-#include "worker/cost/machine_rates.h"
 
 enum { MAX_ROUNDS = 1024 };
 
@@ -363,8 +362,7 @@ static void print_text(const struct bench *b, const struct report *r) {
 }
 
 static tri_status measure(struct bench *b, tri_error *err) {
-  tri_status st = run_rounds(b, err);
-  if (st != TRI_OK) return st;
+  TRI_CHECK(run_rounds(b, err));
   struct report r = make_report(b);
   if (b->rank) return TRI_OK;
   if (b->o.json)
@@ -413,7 +411,7 @@ int main(int argc, char **argv) {
   static struct bench b;
   tri_options *opts = NULL;
   tri_error err = {0};
-  size_t n = tri_serve_options_copy(table, TRI_FOR_LATENCY, own_options, NUM_OWN);
+  size_t n = tri_serve_options_copy(table, TRI_FOR_STEPS, own_options, NUM_OWN);
   spec.options = table;
   spec.count = n;
   int code = tri_options_main(&spec, &b.o, argc, argv, &opts);

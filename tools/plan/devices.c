@@ -7,7 +7,6 @@
 #include "runtime/engine/offload_options.h"
 #include "runtime/forward/kv_cache.h"
 #include "runtime/load/weights.h"
-#include "runtime/step/limits.h"
 #include "tools/plan/plan.h"
 
 /* A layout that is asked for and one that is looked for exclude each other. */

@@ -6,7 +6,6 @@
 
 #include "base/host/topo.h"
 #include "runtime/cost/machine_file.h"
-#include "runtime/engine/offload_options.h"
 #include "runtime/load/weights.h"
 #include "tools/plan/plan.h"
 

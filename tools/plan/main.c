@@ -13,7 +13,6 @@
 #include "runtime/model/sentence.h"
 #include "runtime/step/limits.h"
 #include "tools/plan/plan.h"
-#include "worker/schedule/scheduler.h"
 
 static const tri_option own_options[] = {
     {TRI_OPT(struct plan_options, memory), .name = "memory-per-rank", .max = TRI_MOST_BYTES, .fallback = "0",

@@ -4,7 +4,6 @@
 #include <limits.h>
 
 #include "runtime/engine/ledger_refusal.h"
-#include "runtime/engine/offload_options.h"
 #include "runtime/step/limits.h"
 #include "tools/plan/plan.h"
 

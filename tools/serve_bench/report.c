@@ -5,7 +5,6 @@
 
 #include "tools/serve_bench/serve_bench.h"
 #include "base/json/json_writer.h"
-#include "base/mem.h"
 
 static const struct {
   const char *title, *key;

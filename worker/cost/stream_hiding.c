@@ -7,7 +7,6 @@
 #include "runtime/cost/machine.h"
 #include "runtime/cost/streaming.h"
 #include "worker/cost/rank_cost.h"
-#include "worker/schedule/scheduler.h"
 
 /* ---- what the machine gives ---- */
 

@@ -76,8 +76,7 @@ tri_status tri_canary_end(tri_canary *c, tri_status step, tri_error *err) {
   tri_free(c->logits);
   c->logits = NULL;
   if (step != TRI_OK) return step;
-  tri_status st = check_streamed(w, err);
-  if (st != TRI_OK) return st;
+  TRI_CHECK(check_streamed(w, err));
   look_at_answer(c);
   if (!c->num_wrong) return TRI_OK;
   w->refused = true;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The control thread's connection to the coordinator, and the registration of this rank. */
-#include <string.h>
 #include <unistd.h>
 
 #include "base/log.h"

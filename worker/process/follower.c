@@ -120,10 +120,8 @@ tri_status tri_follower_run(tri_worker *w, tri_error *err) {
   f.sends = tri_calloc((size_t)micro_batches, sizeof *f.sends);
   for (int i = 0; f.results && i < micro_batches; i++)
     if (!(f.results[i] = tri_malloc(f.result_cap, 1))) st = TRI_NO_MEMORY;
-  if (!f.plan || !f.results || !f.sends || st != TRI_OK) {
-    st = tri_fail(err, TRI_NO_MEMORY, "follower", "no memory for the step buffers");
-    goto cleanup;
-  }
+  if (!f.plan || !f.results || !f.sends || st != TRI_OK)
+    TRI_TRY(tri_fail(err, TRI_NO_MEMORY, "follower", "no memory for the step buffers"));
   TRI_TRY(run_canary(&f, &stop, err));
   tri_start_watch_end(&w->start_watch);
   while (!stop) TRI_TRY(run_one(&f, &stop));

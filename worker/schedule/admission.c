@@ -13,12 +13,6 @@ bool tri_sched_has_place(const tri_sched *s, const tri_job *j) {
   return s->budget > 0 && !s->waiting.count && tri_seq_finds_place(s, tri_job_first(j));
 }
 
-/* A slot that a sequence of a whole batch has left stays empty. */
-static int slots_left(const tri_sched *s) {
-  int left = tri_sched_num_free(s), batch = s->cfg.limits.max_num_seqs - s->batch_size;
-  return s->cfg.whole_batches && batch < left ? batch : left;
-}
-
 /* Looking for a prefix takes time: who has found no blocks does so again when some have been released. Nothing needs to
  * be where nothing runs. */
 static bool is_blocked(const tri_sched *s, const tri_sequence *q) {
@@ -28,7 +22,7 @@ static bool is_blocked(const tri_sched *s, const tri_sequence *q) {
 void tri_sched_admit_waiting(tri_sched *s, int micro_batch, tri_plan_writer *plan) {
   while (s->waiting.head && s->budget > 0 && !tri_sched_micro_batch_is_full(s, micro_batch)) {
     tri_sequence *q = s->waiting.head;
-    if (slots_left(s) < tri_seq_slots(q) || is_blocked(s, q)) return;
+    if (tri_sched_num_free(s) < tri_seq_slots(q) || is_blocked(s, q)) return;
     tri_prefix_hit hit = tri_sched_prefix_find(s, q);
     int found = hit.blocks * s->cfg.limits.block_size, n = tri_sched_fitting(s, q, found, s->budget);
     /* A sequence that has to go in one piece waits for a step with room for all of it. */
@@ -49,15 +43,4 @@ void tri_sched_admit_waiting(tri_sched *s, int micro_batch, tri_plan_writer *pla
     }
     tri_sched_settle(s, micro_batch);
   }
-}
-
-/* ---- request-level batches (tri_sched_config.whole_batches) ---- */
-
-/* A micro-batch that has its share leaves the batch open for the others. */
-void tri_sched_admit_to_batch(tri_sched *s, int micro_batch, tri_plan_writer *plan) {
-  if (!s->num_running) s->batch_size = 0; /* the last one has ended */
-  tri_sched_admit_waiting(s, micro_batch, plan);
-  const tri_sequence *next = s->waiting.head;
-  if (!next || (tri_sched_fitting(s, next, 0, s->budget) > 0 && !tri_sched_micro_batch_is_full(s, micro_batch)))
-    s->batch_size = s->cfg.limits.max_num_seqs;
 }

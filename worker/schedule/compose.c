@@ -76,8 +76,6 @@ void tri_sched_run(tri_sched *s, int micro_batch, tri_plan_writer *plan) {
 void tri_sched_admit(tri_sched *s, int micro_batch, tri_plan_writer *plan) {
   if (s->batches)
     tri_encoder_admit(s, micro_batch, plan);
-  else if (s->cfg.whole_batches)
-    tri_sched_admit_to_batch(s, micro_batch, plan);
   else
     tri_sched_admit_waiting(s, micro_batch, plan);
 }

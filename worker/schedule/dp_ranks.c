@@ -46,7 +46,7 @@ static void destroy_micro_batch(const tri_dp_ranks *s, struct micro_batch *l) {
 tri_status tri_dp_ranks_create(const tri_sched_config *config, int dp, tri_dp_ranks **out) {
   tri_status st = TRI_OK;
   if (dp < 1) return TRI_INVALID_ARGUMENT;
-  if (dp > 1 && (config->limits.whole_sequences || config->whole_batches)) return TRI_UNSUPPORTED;
+  if (dp > 1 && config->limits.whole_sequences) return TRI_UNSUPPORTED;
   tri_dp_ranks *s = tri_calloc(1, sizeof *s);
   if (!s) return TRI_NO_MEMORY;
   s->dp = dp;

@@ -63,12 +63,6 @@ void tri_sched_add(tri_sched *s, tri_job *j) {
 
 bool tri_sched_has_work(const tri_sched *s) { return s->jobs != NULL; }
 
-bool tri_sched_is_busy(const tri_sched *s) {
-  for (int l = 0; l < s->cfg.num_micro_batches; l++)
-    if (s->micro_batches[l].under_way) return true;
-  return tri_sched_has_work(s);
-}
-
 bool tri_sched_micro_batch_busy(const tri_sched *s, int micro_batch) {
   return s->micro_batches[micro_batch].under_way >= s->cfg.depth;
 }

@@ -29,9 +29,6 @@
  * away at once, as steps run one after the other. Only what the sampler or a search must know of the sampled tokens
  * keeps a micro-batch's steps apart.
  *
- * With tri_sched_config.whole_batches batches are request-level instead, as FasterTransformer and other servers had
- * them before Orca: for comparison (`trireme bench batching`), not for service.
- *
  * A job with a beam search has a sequence for each beam (beam_search.c); its answers go out when the search is done.
  *
  * A job that another replica had begun, which was lost, comes with the tokens that were sampled of its choices
@@ -93,12 +90,8 @@ typedef struct tri_sched_config {
   int depth; /* steps of a micro-batch that may be under way at a time: 0 or 1, or 2 where each runs after the last */
   int prompt_tokens; /* in one step; 0, or where prompts go in one piece: as many as fit */
   tri_swap_cost swap_cost;
-  tri_sched_prefixes prefixes; /* with tri_limits.prefix_caching */
-  bool by_priority;            /* else first come, first served */
-  /* Request-level batches: a batch takes sequences from the queue for as long as only a step's budget keeps the next
-   * one out, that is until its slots or the KV blocks are taken or none waits. Then none joins until its last
-   * sequence has ended; what is preempted comes back in a later batch. Not together with by_priority. */
-  bool whole_batches;
+  tri_sched_prefixes prefixes;           /* with tri_limits.prefix_caching */
+  bool by_priority;                      /* else first come, first served */
   tri_encoder_batching encoder_batching; /* of whole sequences */
   int64_t latency_limit_ns;              /* DP_LAZY: of a request */
 } tri_sched_config;
@@ -203,8 +196,6 @@ bool tri_sched_reap(tri_sched *s, int64_t now_ns, tri_outbox *out);
 tri_job *tri_sched_retired(tri_sched *s);
 
 bool tri_sched_has_work(const tri_sched *s);
-/* Returns whether there is work, or a result has yet to come, even if no job is left for it. */
-bool tri_sched_is_busy(const tri_sched *s);
 bool tri_sched_micro_batch_busy(const tri_sched *s, int micro_batch); /* as many steps are under way as may be */
 tri_sched_stats tri_sched_get_stats(const tri_sched *s);
 

@@ -111,7 +111,6 @@ struct tri_sched {
   const tri_sequence *blocked; /* the first in the queue, for want of blocks: compared, and never followed */
   uint64_t blocked_at;         /* pool.num_released then */
   int num_running;
-  int batch_size; /* with whole_batches: sequences that the batch at hand has had, or all slots once it is closed */
   tri_job *jobs, *retired;
   tri_plan_writer *plan; /* of the step that is being composed */
   uint64_t arrivals, tokens, preemptions;
@@ -331,8 +330,6 @@ void tri_search_decode(tri_sched *s, tri_plan_writer *plan, tri_job *j, int *bud
 bool tri_sched_micro_batch_is_full(const tri_sched *s, int micro_batch);
 /* Lets those in that wait, in their order, as far as slots, blocks and the step go. */
 void tri_sched_admit_waiting(tri_sched *s, int micro_batch, tri_plan_writer *plan);
-/* The same for request-level batches. */
-void tri_sched_admit_to_batch(tri_sched *s, int micro_batch, tri_plan_writer *plan);
 
 /* ---- encoder_batches.c: batches by their cost ---- */
 

@@ -64,7 +64,6 @@ void tri_sched_enter(tri_sched *s, tri_sequence *q, int slot) {
   q->last_step = 0;
   s->slot_owner[slot] = q;
   s->num_running++;
-  s->batch_size++;
   tri_seq_list_insert(s, &s->prompts, q);
 }
 

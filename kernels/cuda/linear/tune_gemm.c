@@ -195,8 +195,7 @@ static tri_status tune_shape(run *r, const tri_tune_gemm *gemms, int count, cons
     result->known++;
     return TRI_OK;
   }
-  st = be->ops.reserve(be, narrow_bytes(a), 0);
-  if (st != TRI_OK) return st;
+  TRI_CHECK(be->ops.reserve(be, narrow_bytes(a), 0));
   int num = list_tactics(be, a, tactics);
   collect(r, gemms, count, a);
   st = race(r, tactics, num, until, &winner);

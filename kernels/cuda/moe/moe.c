@@ -22,8 +22,7 @@ void tri_cuda_moe_route_launch(tri_backend *be, const tri_op_plan *plan, const t
 }
 
 tri_status tri_cuda_moe_map_plan(tri_backend *be, const tri_moe_map_args *a, tri_op_plan *plan) {
-  tri_status st = tri_ref_moe_map_plan(be, a, plan);
-  if (st != TRI_OK) return st;
+  TRI_CHECK(tri_ref_moe_map_plan(be, a, plan));
   plan->workspace = tri_cuda_moe_map_workspace(a);
   return tri_cuda_moe_map_fits(a) ? TRI_OK : TRI_UNSUPPORTED;
 }

@@ -9,12 +9,9 @@ static const tri_config_key keys[] = {
     TRI_INT_KEY("embedding_size", embed.size, 1, 1 << 20),
     TRI_READ_KEY("num_hidden_groups"), /* read by finish */
     TRI_READ_KEY("inner_group_num"),   /* the same */
-    TRI_IGNORED_KEY("classifier_dropout_prob"),
-    TRI_IGNORED_KEY("down_scale_factor"), /* of the first files; the models do not read them */
-    TRI_IGNORED_KEY("gap_size"),
-    TRI_IGNORED_KEY("layers_to_keep"),
-    TRI_IGNORED_KEY("net_structure_type"),
-    TRI_IGNORED_KEY("num_memory_blocks"),
+    TRI_IGNORED_KEYS("classifier_dropout_prob"),
+    TRI_IGNORED_KEYS("down_scale_factor"), /* of the first files; the models do not read them */
+    TRI_IGNORED_KEYS("gap_size layers_to_keep net_structure_type num_memory_blocks"),
     {0},
 };
 

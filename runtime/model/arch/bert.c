@@ -5,12 +5,8 @@
 static const tri_config_key keys[] = {
     TRI_KEYS_ENCODER,
     TRI_INT_KEY("type_vocab_size", embed.type_vocab_size, 1, 1 << 16),
-    TRI_IGNORED_KEY("directionality"), /* of Google's first files; the models do not read them */
-    TRI_IGNORED_KEY("pooler_fc_size"),
-    TRI_IGNORED_KEY("pooler_num_attention_heads"),
-    TRI_IGNORED_KEY("pooler_num_fc_layers"),
-    TRI_IGNORED_KEY("pooler_size_per_head"),
-    TRI_IGNORED_KEY("pooler_type"),
+    TRI_IGNORED_KEYS("directionality"), /* of Google's first files; the models do not read them */
+    TRI_IGNORED_KEYS("pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head pooler_type"),
     {0},
 };
 

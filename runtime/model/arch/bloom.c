@@ -9,15 +9,8 @@ static const tri_config_key keys[] = {
     TRI_NUM_KEY("layer_norm_epsilon", norm.eps, 0, 1),
     TRI_INT_KEY("seq_length", max_position_embeddings, 1, 1 << 28),
     TRI_OFF_KEY("apply_residual_connection_post_layernorm"),
-    TRI_IGNORED_KEY("pretraining_tp"),
-    TRI_IGNORED_KEY("slow_but_exact"),
-    TRI_IGNORED_KEY("n_inner"),
-    TRI_IGNORED_KEY("offset_alibi"),
-    TRI_IGNORED_KEY("skip_bias_add"),
-    TRI_IGNORED_KEY("skip_bias_add_qkv"),
-    TRI_IGNORED_KEY("attention_softmax_in_fp32"),
-    TRI_IGNORED_KEY("bias_dropout_fusion"),
-    TRI_IGNORED_KEY("masked_softmax_fusion"),
+    TRI_IGNORED_KEYS("pretraining_tp slow_but_exact n_inner offset_alibi skip_bias_add skip_bias_add_qkv "
+                     "attention_softmax_in_fp32 bias_dropout_fusion masked_softmax_fusion"),
     {0},
 };
 

@@ -27,14 +27,11 @@ static const tri_config_key keys[] = {
     TRI_READ_KEY("scoring_func"),
     TRI_READ_KEY("topk_method"),
     TRI_OFF_KEY("attention_bias"),
-    TRI_IGNORED_KEY("num_key_value_heads"), /* the cache has one row for all heads */
-    TRI_IGNORED_KEY("head_dim"),            /* the sum of its parts */
-    TRI_IGNORED_KEY("qk_head_dim"),
+    TRI_IGNORED_KEYS("num_key_value_heads"), /* the cache has one row for all heads */
+    TRI_IGNORED_KEYS("head_dim"),            /* the sum of its parts */
+    TRI_IGNORED_KEYS("qk_head_dim"),
     TRI_INT_KEY("num_nextn_predict_layers", extra_layers, 0, 64),
-    TRI_IGNORED_KEY("ep_size"),
-    TRI_IGNORED_KEY("pretraining_tp"),
-    TRI_IGNORED_KEY("aux_loss_alpha"),
-    TRI_IGNORED_KEY("seq_aux"),
+    TRI_IGNORED_KEYS("ep_size pretraining_tp aux_loss_alpha seq_aux"),
     TRI_KEYS_MOE,
     {0},
 };

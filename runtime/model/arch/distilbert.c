@@ -9,12 +9,9 @@ static const tri_config_key keys[] = {
     TRI_INT_KEY("hidden_dim", mlp.intermediate_size, 1, 1 << 24),
     TRI_OFF_KEY("is_decoder"),
     TRI_READ_KEY("position_embedding_type"), /* read by tri_config_encoder */
-    TRI_IGNORED_KEY("dropout"),
-    TRI_IGNORED_KEY("qa_dropout"),
-    TRI_IGNORED_KEY("seq_classif_dropout"),
-    TRI_IGNORED_KEY("sinusoidal_pos_embds"), /* how the stored table was made */
-    TRI_IGNORED_KEY("tie_weights_"),
-    TRI_IGNORED_KEY("output_past"),
+    TRI_IGNORED_KEYS("dropout qa_dropout seq_classif_dropout"),
+    TRI_IGNORED_KEYS("sinusoidal_pos_embds"), /* how the stored table was made */
+    TRI_IGNORED_KEYS("tie_weights_ output_past"),
     {0},
 };
 

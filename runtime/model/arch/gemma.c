@@ -12,7 +12,7 @@ static const tri_config_key keys2[] = {TRI_KEYS_LLAMA,
                                        TRI_NUM_KEY("attn_logit_softcapping", attention.softcap, 0, 1e6),
                                        TRI_NUM_KEY("final_logit_softcapping", head.logit_softcap, 0, 1e6),
                                        TRI_READ_KEY("query_pre_attn_scalar"), /* read by finish */
-                                       TRI_IGNORED_KEY("cache_implementation"),
+                                       TRI_IGNORED_KEYS("cache_implementation"),
                                        {0}};
 
 static const tri_tensor_rule tensors[] = {TRI_RULES_LLAMA, {0}};

@@ -5,9 +5,9 @@
 static const tri_config_key keys[] = {
     TRI_KEYS_GPT2,
     TRI_BOOL_KEY("scale_attn_by_inverse_layer_idx", attention.scale_by_layer),
-    TRI_IGNORED_KEY("activation_function"),     /* read with hidden_act */
-    TRI_READ_KEY("scale_attn_weights"),         /* read by finish */
-    TRI_IGNORED_KEY("reorder_and_upcast_attn"), /* how a 16-bit product is kept from overflowing */
+    TRI_IGNORED_KEYS("activation_function"),     /* read with hidden_act */
+    TRI_READ_KEY("scale_attn_weights"),          /* read by finish */
+    TRI_IGNORED_KEYS("reorder_and_upcast_attn"), /* how a 16-bit product is kept from overflowing */
     {0},
 };
 

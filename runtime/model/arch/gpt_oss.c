@@ -10,7 +10,7 @@ static const tri_config_key keys[] = {TRI_KEYS_LLAMA,
                                       TRI_INT_KEY("num_local_experts", moe.num_experts, 1, 4096),
                                       TRI_INT_KEY("experts_per_token", moe.top_k, 1, 256),
                                       TRI_NUM_KEY("swiglu_limit", moe.glu_limit, 1e-3, 1e6),
-                                      TRI_IGNORED_KEY("initial_context_length"), /* of the training */
+                                      TRI_IGNORED_KEYS("initial_context_length"), /* of the training */
                                       {0}};
 
 #define STACKED(n, w, p, f)                                                                                            \

@@ -5,8 +5,8 @@
 static const tri_config_key keys[] = {
     TRI_KEYS_GPT2,
     TRI_INT_KEY("rotary_dim", attention.rotary_dim, 2, TRI_MAX_ROTARY),
-    TRI_IGNORED_KEY("rotary"),
-    TRI_IGNORED_KEY("scale_attn_weights"), /* of an early file; the scores are always scaled */
+    TRI_IGNORED_KEYS("rotary"),
+    TRI_IGNORED_KEYS("scale_attn_weights"), /* of an early file; the scores are always scaled */
     {0},
 };
 

@@ -11,8 +11,7 @@ static const tri_config_key keys[] = {
     TRI_INT_KEY("window_size", attention.window, 1, 1 << 30),
     TRI_READ_KEY("attention_types"),  /* read by finish */
     TRI_READ_KEY("attention_layers"), /* the same written out */
-    TRI_IGNORED_KEY("embed_dropout"),
-    TRI_IGNORED_KEY("resid_dropout"),
+    TRI_IGNORED_KEYS("embed_dropout resid_dropout"),
     TRI_KEYS_SUMMARY,
     {0},
 };

@@ -8,7 +8,7 @@ static const tri_config_key keys[] = {
     TRI_KEY_ATTENTION_BIAS,
     TRI_NUM_KEY("rotary_pct", attention.partial_rotary_factor, 0, 1),
     TRI_NUM_KEY("rotary_emb_base", attention.rope_theta, 1, 1e12),
-    TRI_IGNORED_KEY("classifier_dropout"),
+    TRI_IGNORED_KEYS("classifier_dropout"),
     {0},
 };
 

@@ -9,10 +9,7 @@ static const tri_config_key keys[] = {
     TRI_READ_KEY("do_layer_norm_before"),          /* read by prepare */
     TRI_READ_KEY("enable_bias"),                   /* the same */
     TRI_READ_KEY("layer_norm_elementwise_affine"), /* the same */
-    TRI_IGNORED_KEY("dropout"),
-    TRI_IGNORED_KEY("activation_dropout"),
-    TRI_IGNORED_KEY("layerdrop"),
-    TRI_IGNORED_KEY("init_std"),
+    TRI_IGNORED_KEYS("dropout activation_dropout layerdrop init_std"),
     {0},
 };
 

@@ -7,16 +7,11 @@ static const tri_config_key keys[] = {
     TRI_NUM_KEY("layer_norm_eps", norm.eps, 0, 1),
     TRI_INT_KEY("num_key_value_heads", attention.num_kv_heads, 1, 1 << 16),
     TRI_OFF_KEY("qk_layernorm"),
-    TRI_IGNORED_KEY("embd_pdrop"),
-    TRI_IGNORED_KEY("resid_pdrop"),
+    TRI_IGNORED_KEYS("embd_pdrop resid_pdrop"),
     {0},
 };
-static const tri_config_key keys3[] = {TRI_KEYS_LLAMA,
-                                       TRI_KEY_WINDOW,
-                                       TRI_IGNORED_KEY("embd_pdrop"),
-                                       TRI_IGNORED_KEY("resid_pdrop"),
-                                       TRI_OFF_KEY("attention_bias"),
-                                       {0}};
+static const tri_config_key keys3[] = {
+    TRI_KEYS_LLAMA, TRI_KEY_WINDOW, TRI_IGNORED_KEYS("embd_pdrop resid_pdrop"), TRI_OFF_KEY("attention_bias"), {0}};
 
 static const tri_tensor_rule tensors[] = {
     TRI_RULE("embed_tokens.weight", EMBED),

@@ -7,7 +7,7 @@ static const tri_config_key keys[] = {
     TRI_KEYS_ENCODER,
     TRI_INT_KEY("type_vocab_size", embed.type_vocab_size, 1, 1 << 16),
     TRI_INT_KEY("pad_token_id", embed.position_offset, 0, 1 << 20), /* finish adds one */
-    TRI_IGNORED_KEY("output_past"),
+    TRI_IGNORED_KEYS("output_past"),
     {0},
 };
 
@@ -28,8 +28,7 @@ static const tri_tensor_rule tensors[] = {
 };
 
 static tri_status finish(tri_model_config *c, const tri_json *root, tri_error *err) {
-  tri_status st = tri_config_encoder(c, root, err);
-  if (st != TRI_OK) return st;
+  TRI_CHECK(tri_config_encoder(c, root, err));
   c->head.has_pooler = !c->head.token_head;
   c->embed.position_offset++;
   /* The stated number counts the rows of the table, of which texts use those from the offset on. */

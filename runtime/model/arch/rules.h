@@ -72,13 +72,13 @@
 
 /* Experts, and what only their training reads. */
 #define TRI_KEYS_MOE                                                                                                   \
-  TRI_INT_KEY("num_experts_per_tok", moe.top_k, 1, 256), TRI_IGNORED_KEY("output_router_logits"),                      \
-      TRI_IGNORED_KEY("router_aux_loss_coef"), TRI_IGNORED_KEY("router_jitter_noise")
+  TRI_INT_KEY("num_experts_per_tok", moe.top_k, 1, 256),                                                               \
+      TRI_IGNORED_KEYS("output_router_logits router_aux_loss_coef router_jitter_noise")
 
 /* Its keys that most descendants have. */
 #define TRI_KEYS_LLAMA                                                                                                 \
   TRI_NUM_KEY("rms_norm_eps", norm.eps, 0, 1), TRI_INT_KEY("num_key_value_heads", attention.num_kv_heads, 1, 1 << 16), \
-      TRI_INT_KEY("head_dim", attention.head_dim, 1, 1024), TRI_IGNORED_KEY("pretraining_tp")
+      TRI_INT_KEY("head_dim", attention.head_dim, 1, 1024), TRI_IGNORED_KEYS("pretraining_tp")
 /* One switch for all four projections. */
 #define TRI_KEY_ATTENTION_BIAS TRI_BOOL_KEYS("attention_bias", attention.bias, attention.o_bias)
 #define TRI_KEY_WINDOW TRI_INT_KEY("sliding_window", attention.window, 0, 1 << 30)
@@ -92,15 +92,13 @@
 
 /* GPT-2's keys, of which descendants have kept some. */
 #define TRI_KEYS_SUMMARY                                                                                               \
-  TRI_IGNORED_KEY("summary_activation"), TRI_IGNORED_KEY("summary_first_dropout"),                                     \
-      TRI_IGNORED_KEY("summary_proj_to_labels"), TRI_IGNORED_KEY("summary_type"), TRI_IGNORED_KEY("summary_use_proj")
+  TRI_IGNORED_KEYS("summary_activation summary_first_dropout summary_proj_to_labels summary_type summary_use_proj")
 #define TRI_KEYS_GPT2                                                                                                  \
   TRI_INT_KEY("n_embd", hidden_size, 1, 1 << 20), TRI_INT_KEY("n_layer", num_layers, 1, TRI_MAX_LAYERS),               \
       TRI_INT_KEY("n_head", attention.num_heads, 1, 1 << 16),                                                          \
       TRI_INT_KEY("n_positions", max_position_embeddings, 1, 1 << 28),                                                 \
       TRI_INT_KEY("n_inner", mlp.intermediate_size, 1, 1 << 24), TRI_NUM_KEY("layer_norm_epsilon", norm.eps, 0, 1),    \
-      TRI_IGNORED_KEY("n_ctx"), TRI_IGNORED_KEY("embd_pdrop"), TRI_IGNORED_KEY("resid_pdrop"),                         \
-      TRI_IGNORED_KEY("attn_pdrop"), TRI_KEYS_SUMMARY
+      TRI_IGNORED_KEYS("n_ctx embd_pdrop resid_pdrop attn_pdrop"), TRI_KEYS_SUMMARY
 
 /* Rules that BERT and its descendants share. */
 #define TRI_RULES_BERT_EMBEDDINGS                                                                                      \
@@ -117,7 +115,7 @@
 #define TRI_KEYS_ENCODER                                                                                               \
   TRI_NUM_KEY("layer_norm_eps", norm.eps, 0, 1), TRI_OFF_KEY("is_decoder"),                                            \
       TRI_READ_KEY("position_embedding_type"), /* read by tri_config_encoder */                                        \
-      TRI_IGNORED_KEY("hidden_dropout_prob"), TRI_IGNORED_KEY("attention_probs_dropout_prob")
+      TRI_IGNORED_KEYS("hidden_dropout_prob attention_probs_dropout_prob")
 #define TRI_ENCODER_DEFAULTS                                                                                           \
   .encoder = true, .norm.kind = TRI_NORM_LAYER, .norm.bias = true, .norm.place = TRI_NORM_SUM, .norm.eps = 1e-12,      \
   .embed.norm = true, .norm.no_final = true, .attention.bias = true, .attention.o_bias = true, .mlp.bias = true,       \
@@ -148,14 +146,12 @@
       TRI_INT_KEY("encoder_layers", seq2seq.num_layers, 1, TRI_MAX_LAYERS),                                            \
       TRI_INT_KEY("encoder_attention_heads", seq2seq.num_heads, 1, 1 << 16),                                           \
       TRI_INT_KEY("encoder_ffn_dim", seq2seq.intermediate_size, 1, 1 << 24),                                           \
-      TRI_IGNORED_KEY("num_hidden_layers"), /* the encoder's once more */                                              \
-      TRI_READ_KEY("scale_embedding"),      /* this and the next two are read by tri_config_bart */                    \
+      TRI_IGNORED_KEYS("num_hidden_layers"), /* the encoder's once more */                                             \
+      TRI_READ_KEY("scale_embedding"),       /* this and the next two are read by tri_config_bart */                   \
       TRI_READ_KEY("normalize_embedding"), TRI_READ_KEY("static_position_embeddings"),                                 \
       TRI_OFF_KEY("normalize_before"), TRI_OFF_KEY("add_final_layer_norm"), TRI_OFF_KEY("add_bias_logits"),            \
-      TRI_IGNORED_KEY("extra_pos_embeddings"), TRI_IGNORED_KEY("dropout"), TRI_IGNORED_KEY("activation_dropout"),      \
-      TRI_IGNORED_KEY("decoder_layerdrop"), TRI_IGNORED_KEY("encoder_layerdrop"), TRI_IGNORED_KEY("init_std"),         \
-      TRI_IGNORED_KEY("classif_dropout"), TRI_IGNORED_KEY("force_bos_token_to_be_generated"),                          \
-      TRI_IGNORED_KEY("save_step"), TRI_IGNORED_KEY("output_past")
+      TRI_IGNORED_KEYS("extra_pos_embeddings dropout activation_dropout decoder_layerdrop encoder_layerdrop init_std " \
+                       "classif_dropout force_bos_token_to_be_generated save_step output_past")
 #define TRI_BART_DEFAULTS                                                                                              \
   .seq2seq = {.on = true}, .norm.kind = TRI_NORM_LAYER, .norm.bias = true, .norm.place = TRI_NORM_SUM,                 \
   .norm.eps = 1e-5, .norm.no_final = true, .attention.bias = true, .attention.o_bias = true, .mlp.bias = true,         \

@@ -8,8 +8,7 @@ static const tri_config_key keys[] = {
     TRI_INT_KEY("head_dim", attention.head_dim, 1, 1024),
     TRI_KEY_WINDOW,
     TRI_BOOL_KEY("use_bias", attention.bias),
-    TRI_IGNORED_KEY("embedding_dropout"),
-    TRI_IGNORED_KEY("residual_dropout"),
+    TRI_IGNORED_KEYS("embedding_dropout residual_dropout"),
     {0},
 };
 

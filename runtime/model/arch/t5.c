@@ -18,12 +18,10 @@ static const tri_config_key keys[] = {
     TRI_INT_KEY("relative_attention_max_distance", attention.bias_max_distance, 1, 1 << 20),
     TRI_NUM_KEY("layer_norm_epsilon", norm.eps, 0, 1),
     TRI_READ_KEY("feed_forward_proj"),     /* read by prepare */
-    TRI_IGNORED_KEY("dense_act_fn"),       /* follows from feed_forward_proj */
-    TRI_IGNORED_KEY("is_gated_act"),       /* the same */
+    TRI_IGNORED_KEYS("dense_act_fn"),      /* follows from feed_forward_proj */
+    TRI_IGNORED_KEYS("is_gated_act"),      /* the same */
     TRI_READ_KEY("scale_decoder_outputs"), /* read by prepare */
-    TRI_IGNORED_KEY("dropout_rate"),
-    TRI_IGNORED_KEY("initializer_factor"),
-    TRI_IGNORED_KEY("output_past"),
+    TRI_IGNORED_KEYS("dropout_rate initializer_factor output_past"),
     {0},
 };
 

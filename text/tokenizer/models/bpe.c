@@ -178,17 +178,8 @@ static void bpe_destroy(void *model) {
 }
 
 static tri_status bpe_load(const tok_field *f, tok_vocab *vocab, void **model, tri_error *err) {
-  static const char *const keys[] = {"type",
-                                     "dropout",
-                                     "unk_token",
-                                     "continuing_subword_prefix",
-                                     "end_of_word_suffix",
-                                     "fuse_unk",
-                                     "byte_fallback",
-                                     "ignore_merges",
-                                     "vocab",
-                                     "merges",
-                                     NULL};
+  static const char keys[] = "type dropout unk_token continuing_subword_prefix end_of_word_suffix fuse_unk "
+                             "byte_fallback ignore_merges vocab merges";
   tri_status st;
   bpe *b = tri_calloc(1, sizeof *b);
   if (!b) return tok_field_no_memory(f, err);
@@ -320,8 +311,7 @@ static tri_status merge_uncached(const bpe *b, bpe_work *w, const char *word, si
    * caller's limit is given up before its merges are worked out. */
   w->symbols.len = 0;
   if (!tri_size_mul(room, b->longest, &w->symbols.max)) w->symbols.max = SIZE_MAX;
-  tri_status st = split_characters(b, w, word, len, &w->symbols);
-  if (st != TRI_OK) return st;
+  TRI_CHECK(split_characters(b, w, word, len, &w->symbols));
   return merge_runs(b, w);
 }
 

@@ -94,8 +94,7 @@ void tok_merge_work_free(tok_merge_work *w) {
 
 static tri_status reserve(tok_merge_work *w, size_t n) {
   if (n >= NONE) return TRI_TOO_LARGE;
-  tri_status st = tri_array_reserve(&w->symbols, 0, &w->symbol_cap, n, sizeof *w->symbols);
-  if (st != TRI_OK) return st;
+  TRI_CHECK(tri_array_reserve(&w->symbols, 0, &w->symbol_cap, n, sizeof *w->symbols));
   /* At most n - 1 at first; each of at most n - 1 merges takes one out and puts two in. */
   return tri_array_reserve(&w->heap, 0, &w->heap_cap, 2 * n, sizeof *w->heap);
 }
@@ -139,8 +138,7 @@ static void push_pair(const tok_merges *m, tok_merge_work *w, size_t *count, uin
 }
 
 static tri_status merge_long(const tok_merges *m, tok_merge_work *w, uint32_t *ids, size_t *n) {
-  tri_status st = reserve(w, *n);
-  if (st != TRI_OK) return st;
+  TRI_CHECK(reserve(w, *n));
   struct tok_symbol *symbols = w->symbols;
   uint32_t size = (uint32_t)*n;
   size_t count = 0;

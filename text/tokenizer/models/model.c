@@ -10,10 +10,7 @@ tri_status tok_model_find(const tok_field *f, const tok_model_type **out, tri_er
   if (tri_json_kind_of(f->node) != TRI_JSON_OBJECT) return tok_field_fail(f, TRI_CORRUPT, err, "must be an object");
   tok_field type = tok_field_get(f, "type");
   const char *name = NULL;
-  if (!tok_field_is_null(&type)) {
-    tri_status st = tok_field_string(&type, &name, NULL, err);
-    if (st != TRI_OK) return st;
-  }
+  if (!tok_field_is_null(&type)) TRI_CHECK(tok_field_string(&type, &name, NULL, err));
   for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
     const char *telltale = models[i]->telltale;
     bool is_it = name ? strcmp(models[i]->name, name) == 0 : telltale && tri_json_get(f->node, telltale);

@@ -72,12 +72,11 @@ static void unigram_destroy(void *model) {
 }
 
 static tri_status unigram_load(const tok_field *f, tok_vocab *vocab, void **model, tri_error *err) {
-  static const char *const keys[] = {"type", "unk_id", "vocab", "byte_fallback", NULL};
   tri_status st;
   unigram *u = tri_calloc(1, sizeof *u);
   if (!u) return tok_field_no_memory(f, err);
   u->vocab = vocab;
-  TRI_TRY(tok_field_object(f, keys, err));
+  TRI_TRY(tok_field_object(f, "type unk_id vocab byte_fallback", err));
   TRI_TRY(tok_field_bool(f, "byte_fallback", &u->byte_fallback, err));
   TRI_TRY(load_vocab(u, f, vocab, err));
   /* The reference loads a file without one and fails at the first unknown character. */
@@ -126,8 +125,7 @@ static tri_status unigram_work_create(const void *model, void **work) {
 
 static tri_status reserve(unigram_work *w, size_t len) {
   if (len == SIZE_MAX) return TRI_OVERFLOW;
-  tri_status st = tri_array_reserve(&w->last, 0, &w->cap, len + 1, sizeof *w->last);
-  if (st != TRI_OK) return st;
+  TRI_CHECK(tri_array_reserve(&w->last, 0, &w->cap, len + 1, sizeof *w->last));
   memset(w->last, 0xff, (len + 1) * sizeof *w->last); /* UNREACHED */
   return TRI_OK;
 }
@@ -164,8 +162,7 @@ static tri_status read_path_back(const unigram *u, unigram_work *w, const char *
   w->path.len = 0;
   for (size_t end = len; end;) {
     uint32_t step = w->last[end];
-    tri_status st = tok_ids_push(&w->path, step);
-    if (st != TRI_OK) return st;
+    TRI_CHECK(tok_ids_push(&w->path, step));
     end = step == UNKNOWN_CHAR ? tok_utf8_before(word, end) : end - u->vocab->entries[step].len;
   }
   return TRI_OK;

@@ -9,10 +9,9 @@ typedef struct wordlevel {
 } wordlevel;
 
 static tri_status wordlevel_load(const tok_field *f, tok_vocab *vocab, void **model, tri_error *err) {
-  static const char *const keys[] = {"type", "vocab", "unk_token", NULL};
   const char *text;
   size_t len;
-  TRI_CHECK(tok_field_object(f, keys, err));
+  TRI_CHECK(tok_field_object(f, "type vocab unk_token", err));
   tok_field tokens = tok_field_get(f, "vocab"), unk = tok_field_get(f, "unk_token");
   TRI_CHECK(tok_vocab_load(vocab, &tokens, err));
   TRI_CHECK(tok_field_string(&unk, &text, &len, err));

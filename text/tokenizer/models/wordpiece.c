@@ -19,8 +19,7 @@ static tri_status load_unk(wordpiece *w, const tok_field *model, const tok_vocab
   const char *text;
   size_t len;
   tok_field f = tok_field_get(model, "unk_token");
-  tri_status st = tok_field_string(&f, &text, &len, err);
-  if (st != TRI_OK) return st;
+  TRI_CHECK(tok_field_string(&f, &text, &len, err));
   w->unk = tok_vocab_find(vocab, text, len);
   if (w->unk == TOK_NO_ID) return tok_field_fail(&f, TRI_CORRUPT, err, "%.64s is not in the vocabulary", text);
   return TRI_OK;
@@ -30,8 +29,7 @@ static tri_status load_prefix(wordpiece *w, const tok_field *model, tri_error *e
   const char *text;
   size_t len;
   tok_field f = tok_field_get(model, "continuing_subword_prefix");
-  tri_status st = tok_field_string(&f, &text, &len, err);
-  if (st != TRI_OK) return st;
+  TRI_CHECK(tok_field_string(&f, &text, &len, err));
   w->inside = TOK_TRIE_ROOT;
   for (size_t i = 0; i < len && w->inside != TOK_TRIE_NONE; i++)
     w->inside = tok_trie_step(&w->trie, w->inside, (unsigned char)text[i]);
@@ -46,8 +44,7 @@ static void wordpiece_destroy(void *model) {
 }
 
 static tri_status wordpiece_load(const tok_field *f, tok_vocab *vocab, void **model, tri_error *err) {
-  static const char *const keys[] = {"type",  "unk_token", "continuing_subword_prefix", "max_input_chars_per_word",
-                                     "vocab", NULL};
+  static const char keys[] = "type unk_token continuing_subword_prefix max_input_chars_per_word vocab";
   tri_status st;
   wordpiece *w = tri_calloc(1, sizeof *w);
   if (!w) return tok_field_no_memory(f, err);
@@ -106,8 +103,7 @@ static tri_status wordpiece_encode(const void *model, void *work, const char *wo
   for (size_t at = 0, used; at < len; at += used) {
     uint32_t id = longest_token(w, at ? w->inside : TOK_TRIE_ROOT, word + at, len - at, &used);
     if (!used) return tok_ids_push(out, w->unk);
-    tri_status st = tok_ids_push(ids, id);
-    if (st != TRI_OK) return st;
+    TRI_CHECK(tok_ids_push(ids, id));
   }
   return tok_ids_append(out, ids->data, ids->len);
 }

@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "text/tokenizer/regex/regex.h"
-#include "text/unicode/unicode.h"
 
 typedef tok_dialect dialect;
 

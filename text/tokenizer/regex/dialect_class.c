@@ -378,10 +378,7 @@ static tri_status read_class(tok_dialect *d, set *into, int depth) {
   d->p += negated ? 2 : 1;
   for (bool first = true; first || !tok_dialect_at(d, 0, ']');
        first = false) { /* a bracket that comes first is a member */
-    if (d->p == d->end) {
-      st = tok_dialect_refuse(d, "unclosed class");
-      goto cleanup;
-    }
+    if (d->p == d->end) TRI_TRY(tok_dialect_refuse(d, "unclosed class"));
     if (tok_dialect_at(d, 0, '&') && tok_dialect_at(d, 1, '&')) {
       TRI_TRY(put(&before, "(?="));
       TRI_TRY(write_set(&part, &before));

@@ -174,8 +174,7 @@ tri_status tok_regex_find(const tok_regex *re, tok_regex_scratch *s, const char 
 
 tri_status tok_regex_next(tok_regex_walk *w, size_t *start, size_t *end) {
   while (w->at <= w->len) {
-    tri_status st = tok_regex_find(w->regex, w->scratch, w->text, w->len, w->at, start, end);
-    if (st != TRI_OK) return st;
+    TRI_CHECK(tok_regex_find(w->regex, w->scratch, w->text, w->len, w->at, start, end));
     if (*start == *end && w->begun && *end == w->last_end) {
       size_t skip = 1;
       if (w->at < w->len) tok_utf8_decode(w->text + w->at, &skip);

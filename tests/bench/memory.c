@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `trireme bench memory`: how much memory the activations of an encoder take, and how often it is asked for, when
- * sequences of random lengths come one batch after the other: the chunked plan of runtime/forward/activation_plan.h
+/* `memory_bench`: how much memory the activations of an encoder take, and how often it is asked for, when
+ * sequences of random lengths come one batch after the other: the chunked plan of tests/bench/activation_plan.h
  * beside other allocators, on the same lengths.
  *
  * Nothing is computed and nothing is really allocated: the memory only counts. Times are those of the allocators' own
@@ -18,8 +18,8 @@
 #include "base/wait.h"
 #include "runtime/forward/step_arena.h"
 #include "runtime/step/limits.h"
-#include "tools/bench/caching_allocator.h"
-#include "tools/bench/greedy_arena.h"
+#include "tests/bench/caching_allocator.h"
+#include "tests/bench/greedy_arena.h"
 
 enum { ALIGNMENT = 64, MAX_REQUESTS = 1 << 20, MAX_LEN = 1 << 20, MAX_BATCH = 1024 };
 
@@ -53,11 +53,11 @@ static const tri_option options[] = {
 };
 
 static const tri_options_spec spec = {
-    .program = "trireme bench memory",
+    .program = "memory_bench",
     .usage = "[OPTION]...",
     .summary = "Compares allocators for an encoder's activations, with sequences of random lengths, without running "
                "the model.",
-    .version = "trireme bench memory " TRIREME_VERSION,
+    .version = "memory_bench " TRIREME_VERSION,
     TRI_OPTIONS(options),
 };
 
@@ -99,6 +99,12 @@ static const char *const names[] = {"chunks", "chunks_paper", "caching", "greedy
 static const char *const titles[] = {"chunks", "chunks, as in the paper", "caching, as PyTorch",
                                      "greedy by size, grown", "greedy by size, exact"};
 
+/* A value: written by op `first`, read last by op `last`. */
+typedef struct step_value {
+  tri_buffer_id buffer;
+  int first, last;
+} step_value;
+
 struct contender {
   struct device device;
   tri_activation_plan *plan;
@@ -113,7 +119,7 @@ struct bench {
   tri_model_config model;
   tri_shard shard;
   tri_limits limits;
-  tri_step_value *values; /* [count] */
+  step_value *values;     /* [count] */
   tri_tensor_life *lives; /* [count] of those */
   int count, num_ops;
   int *events; /* [2 count] in the order of operators: i + 1 for the beginning of tensor i, -(i + 1) after its end */
@@ -199,6 +205,25 @@ static tri_status run_batch(struct bench *b, int request, tri_error *err) {
 
 /* ---- from the options to the contenders ---- */
 
+/* The values in the order of their ops. out has room for `most`, or is NULL; returns how many there are. */
+static int list_values(const tri_step_record *r, step_value *out, int most) {
+  int current[TRI_NUM_BUFFERS], n = 0;
+  for (int i = 0; i < TRI_NUM_BUFFERS; i++) current[i] = -1;
+  for (int e = 0; e <= r->count; e++) {
+    tri_step_event at = {.reads = r->results};
+    if (e < r->count) at = r->events[e];
+    for (int i = 0; i < TRI_NUM_BUFFERS; i++) {
+      bool reads = at.reads >> i & 1, begins = !reads && at.writes >> i & 1;
+      if (begins) current[i] = n++;
+      if ((!begins && !reads) || current[i] < 0 || current[i] >= most || !out) continue;
+      step_value *v = &out[current[i]];
+      if (begins) *v = (step_value){.buffer = (tri_buffer_id)i, .first = e};
+      v->last = e;
+    }
+  }
+  return n;
+}
+
 /* Every value of a step, and when it is there: what a walk over the step's ops records. */
 static tri_status find_values(struct bench *b, tri_error *err) {
   tri_step_arena apart;
@@ -206,7 +231,7 @@ static tri_status find_values(struct bench *b, tri_error *err) {
   tri_step_arena_config config = config_of(b);
   tri_status st;
   TRI_TRY(tri_step_record_make(&config, &apart, &record, err));
-  b->count = tri_step_record_values(&record, NULL, 0);
+  b->count = list_values(&record, NULL, 0);
   b->num_ops = record.count + 1;
   b->values = tri_calloc((size_t)b->count, sizeof *b->values);
   b->lives = tri_calloc((size_t)b->count, sizeof *b->lives);
@@ -214,7 +239,7 @@ static tri_status find_values(struct bench *b, tri_error *err) {
     st = TRI_NO_MEMORY;
     goto cleanup;
   }
-  tri_step_record_values(&record, b->values, b->count);
+  list_values(&record, b->values, b->count);
   for (int i = 0; i < b->count; i++)
     b->lives[i] = (tri_tensor_life){.bytes = 1, .first_op = b->values[i].first, .last_op = b->values[i].last};
 cleanup:
@@ -360,7 +385,7 @@ int main(int argc, char **argv) {
   int code = tri_options_main(&spec, &b.o, argc, argv, &opts);
   if (code >= 0) return code;
   tri_status st = run(&b, &err);
-  if (st != TRI_OK) fprintf(stderr, "trireme bench memory: %s\n", err.status ? err.message : tri_status_text(st));
+  if (st != TRI_OK) fprintf(stderr, "memory_bench: %s\n", err.status ? err.message : tri_status_text(st));
   tear_down(&b);
   tri_options_free(opts);
   return tri_stdout_end(spec.program, tri_exit_code(st));

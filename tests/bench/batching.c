@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `trireme bench batching`: what iteration-level batches bring over request-level ones (Orca, Yu et al. 2022), on one
- * rank's engine, without a server.
+/* `batching_bench [OPTION]...`: what iteration-level batches bring over request-level ones (Orca, Yu et al. 2022), on
+ * one rank's engine, without a server.
  *
  * The same requests, all of them waiting at the start, go through the same scheduler, slots, engine and kernels three
  * times: with a new batch at every step; with batches that keep their members until the last one has ended; and with
  * such batches as the paper describes them (sections 2 and 3.1) and engines of rectangular batches run them: prompts
  * are padded to the batch's longest, and sequences that have ended are computed on until all have. The second kind is
  * kinder than any such engine: its prompts are packed, and sequences that have ended cost nothing but their places.
+ * A batch has as many requests as there are slots, and fewer where the KV blocks do not hold all of their prompts; the
+ * scheduler knows nothing of it, as it gets the next batch once it has nothing left to do.
  * Texts do not end by themselves, so that all answer the same; padding is not counted. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,7 +57,7 @@ static const tri_option own_options[] = {
 enum { NUM_OWN = sizeof own_options / sizeof *own_options };
 
 static tri_options_spec spec = {
-    .program = "trireme bench batching",
+    .program = "batching_bench",
     .usage = "MODEL [OPTION]...",
     .arg_option = "model",
     .summary = "Compares continuous batching with request-level batches on one rank, without a server.",
@@ -66,8 +68,8 @@ static tri_options_spec spec = {
               "On a CPU, the time of a step grows with its tokens, so that the gain over packed batches is about 1:\n"
               "use a GPU for this benchmark.\n"
               "\nExample:\n"
-              "  trireme bench batching --model DIR --load-format dummy --max-num-seqs 64 --json\n",
-    .version = "trireme bench batching " TRIREME_VERSION,
+              "  batching_bench --model DIR --load-format dummy --max-num-seqs 64 --json\n",
+    .version = "batching_bench " TRIREME_VERSION,
     .config_file = true,
 };
 
@@ -103,30 +105,52 @@ static int between(struct bench *b, int low, int high) { return low + (int)(draw
 
 /* ---- one run ---- */
 
-static tri_status add_jobs(struct bench *b, const struct request *requests, tri_sched *sched, tri_error *err) {
+struct run {
+  tri_sched *sched;
+  const struct request *requests;
+  bool whole;             /* batches */
+  int next;               /* the first request that the scheduler does not have */
+  uint64_t tokens, steps; /* so far */
+  double seconds, waited; /* since the start; of the requests that have ended, together */
+};
+
+static tri_status add_job(struct bench *b, struct run *r, tri_error *err) {
   const tri_engine *e = b->rank.engine;
   const tri_job_model model = tri_job_model_of(&e->model);
-  for (int i = 0; i < b->o.requests; i++) {
-    tri_replica_assign a = {.job = (uint64_t)i, .remaining_ms = -1, .token_ids = b->ids + i};
-    tri_job *job;
-    a.num_token_ids = (size_t)requests[i].in;
-    tri_sampling_init(&a.sampling);
-    a.sampling.max_tokens = requests[i].out;
-    a.sampling.temperature = 0;
-    a.sampling.ignore_eos = true;
-    TRI_CHECK(tri_job_create(&a, &e->limits, &model, 0, &job, err));
-    tri_sched_add(sched, job);
+  const struct request *request = &r->requests[r->next];
+  tri_replica_assign a = {.job = (uint64_t)r->next, .remaining_ms = -1, .token_ids = b->ids + r->next};
+  tri_job *job;
+  a.num_token_ids = (size_t)request->in;
+  tri_sampling_init(&a.sampling);
+  a.sampling.max_tokens = request->out;
+  a.sampling.temperature = 0;
+  a.sampling.ignore_eos = true;
+  TRI_CHECK(tri_job_create(&a, &e->limits, &model, 0, &job, err));
+  tri_sched_add(r->sched, job);
+  r->next++;
+  return TRI_OK;
+}
+
+/* The next batch; where batches are not whole, all requests. */
+static tri_status add_jobs(struct bench *b, struct run *r, tri_error *err) {
+  const tri_limits *l = &b->rank.engine->limits;
+  int blocks = 0; /* of the batch's prompts */
+  for (int first = r->next; r->next < b->o.requests;) {
+    blocks += (r->requests[r->next].in + l->block_size - 1) / l->block_size;
+    bool fits = r->next - first < l->max_num_seqs && blocks <= l->num_blocks;
+    if (r->whole && r->next > first && !fits) return TRI_OK;
+    TRI_CHECK(add_job(b, r, err));
   }
   return TRI_OK;
 }
 
-/* Takes what the step under way drew; *waited grows by the time of those that have ended. */
-static void take_news(struct bench *b, tri_sched *sched, double now, uint64_t *tokens, double *waited) {
+/* Takes what the step under way drew. */
+static void take_news(struct bench *b, struct run *r) {
   for (uint32_t i = 0; i < b->out.num; i++)
-    if (b->out.tokens[i].flags & TRI_TOKEN_LAST) *waited += now;
-  *tokens += b->out.num;
+    if (b->out.tokens[i].flags & TRI_TOKEN_LAST) r->waited += r->seconds;
+  r->tokens += b->out.num;
   b->out.num = 0;
-  for (tri_job *j; (j = tri_sched_retired(sched));) tri_job_destroy(j);
+  for (tri_job *j; (j = tri_sched_retired(r->sched));) tri_job_destroy(j);
 }
 
 /* The next step, if there is one to be composed. */
@@ -148,27 +172,23 @@ static tri_status end_step(struct bench *b, tri_sched *sched) {
   return st;
 }
 
-static tri_status run_steps(struct bench *b, tri_sched *sched, uint64_t wanted, uint64_t *steps, double *seconds,
-                            double *waited, tri_error *err) {
-  uint64_t tokens = 0;
+static tri_status run_steps(struct bench *b, struct run *r, uint64_t wanted, tri_error *err) {
   int64_t start = tri_now_ns();
-  *steps = 0;
-  *seconds = 0;
-  *waited = 0;
-  while (tri_sched_has_work(sched)) {
+  while (r->next < b->o.requests || tri_sched_has_work(r->sched)) {
     bool begun;
-    TRI_CHECK(begin_step(b, sched, &begun));
+    if (!tri_sched_has_work(r->sched)) TRI_CHECK(add_jobs(b, r, err));
+    TRI_CHECK(begin_step(b, r->sched, &begun));
     if (!begun && !b->rank.engine->num_steps)
       return tri_fail(err, TRI_NO_CAPACITY, "kv-cache-memory-bytes", "requests wait that never get KV blocks");
-    *steps += begun;
+    r->steps += begun;
     if (begun && b->rank.engine->num_steps < b->rank.engine->depth) continue; /* the device need not wait */
-    TRI_CHECK(end_step(b, sched));
-    *seconds = (double)(tri_now_ns() - start) * 1e-9;
-    take_news(b, sched, *seconds, &tokens, waited);
+    TRI_CHECK(end_step(b, r->sched));
+    r->seconds = (double)(tri_now_ns() - start) * 1e-9;
+    take_news(b, r);
   }
-  while (b->rank.engine->num_steps) TRI_CHECK(end_step(b, sched)); /* of sequences that have ended */
-  if (tokens != wanted)
-    return tri_fail(err, TRI_INTERNAL, "", "%llu tokens came, of %llu", (unsigned long long)tokens,
+  while (b->rank.engine->num_steps) TRI_CHECK(end_step(b, r->sched)); /* of sequences that have ended */
+  if (r->tokens != wanted)
+    return tri_fail(err, TRI_INTERNAL, "", "%llu tokens came, of %llu", (unsigned long long)r->tokens,
                     (unsigned long long)wanted);
   return TRI_OK;
 }
@@ -178,21 +198,20 @@ static tri_status run_level(struct bench *b, int which, int round, double *secon
   tri_sched_config sc = {.limits = b->rank.engine->limits,
                          .num_micro_batches = 1,
                          .depth = b->rank.engine->micro_batch_depth,
-                         .swap_cost = b->swap_cost,
-                         .whole_batches = which != ITERATION};
-  tri_sched *sched = NULL;
-  double waited;
+                         .swap_cost = b->swap_cost};
+  struct run r = {.requests = which == PADDED ? b->padded : b->requests, .whole = which != ITERATION};
   tri_status st;
-  TRI_TRY(tri_sched_create(&sc, &sched));
-  TRI_TRY(add_jobs(b, which == PADDED ? b->padded : b->requests, sched, err));
-  TRI_TRY(run_steps(b, sched, which == PADDED ? b->padded_out : b->tokens_out, &l->steps, seconds, &waited, err));
-  l->preemptions = tri_sched_get_stats(sched).preemptions;
+  TRI_TRY(tri_sched_create(&sc, &r.sched));
+  TRI_TRY(run_steps(b, &r, which == PADDED ? b->padded_out : b->tokens_out, err));
+  *seconds = r.seconds;
+  l->steps = r.steps;
+  l->preemptions = tri_sched_get_stats(r.sched).preemptions;
   if (round >= 0) {
-    l->seconds[round] = *seconds;
-    l->waited[round] = waited / b->o.requests;
+    l->seconds[round] = r.seconds;
+    l->waited[round] = r.waited / b->o.requests;
   }
 cleanup:
-  tri_sched_destroy(sched);
+  tri_sched_destroy(r.sched);
   return st;
 }
 
@@ -201,7 +220,7 @@ static tri_status run(struct bench *b, tri_error *err) {
   for (int round = -b->o.warmups; round < b->o.rounds; round++)
     for (int i = 0; i < NUM_LEVELS; i++) {
       int which = (i + round + b->o.warmups) % NUM_LEVELS, all = round < 0 ? b->o.warmups : b->o.rounds;
-      fprintf(stderr, "trireme bench batching: %s %d of %d, %s ...", round < 0 ? "warm-up" : "round",
+      fprintf(stderr, "batching_bench: %s %d of %d, %s ...", round < 0 ? "warm-up" : "round",
               round < 0 ? round + b->o.warmups + 1 : round + 1, all, titles[which]);
       double seconds = 0;
       tri_status st = run_level(b, which, round, &seconds, err);
@@ -377,7 +396,7 @@ int main(int argc, char **argv) {
   static struct bench b;
   tri_options *opts = NULL;
   tri_error err = {0};
-  size_t n = tri_serve_options_copy(table, TRI_FOR_BATCHING, own_options, NUM_OWN);
+  size_t n = tri_serve_options_copy(table, TRI_FOR_STEPS | TRI_FOR_PLAN, own_options, NUM_OWN);
   spec.options = table;
   spec.count = n;
   int code = tri_options_main(&spec, &b.o, argc, argv, &opts);
@@ -388,7 +407,7 @@ int main(int argc, char **argv) {
   if (st == TRI_OK)
     report(&b);
   else
-    fprintf(stderr, "trireme bench batching: %s\n", err.status ? err.message : tri_status_text(st));
+    fprintf(stderr, "batching_bench: %s\n", err.status ? err.message : tri_status_text(st));
   tear_down(&b);
   tri_options_free(opts);
   return tri_stdout_end(spec.program, tri_exit_code(st));

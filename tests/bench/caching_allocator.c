@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tools/bench/caching_allocator.h"
+#include "tests/bench/caching_allocator.h"
 
 #include "base/mem.h"
 

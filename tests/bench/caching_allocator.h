@@ -6,10 +6,10 @@
  * enough is taken; what is left of it becomes a block of its own, from 512 bytes on in the pool of small sizes and
  * beyond 1 MiB in the other. A freed block merges with its free neighbours. Segments stay, until memory runs out: then
  * those that are wholly free are given back, and it tries again. */
-#ifndef TRI_TOOLS_BENCH_CACHING_ALLOCATOR_H
-#define TRI_TOOLS_BENCH_CACHING_ALLOCATOR_H
+#ifndef TRI_TESTS_BENCH_CACHING_ALLOCATOR_H
+#define TRI_TESTS_BENCH_CACHING_ALLOCATOR_H
 
-#include "runtime/forward/activation_plan.h"
+#include "tests/bench/activation_plan.h"
 
 typedef struct tri_caching_allocator tri_caching_allocator;
 typedef struct tri_caching_block tri_caching_block;

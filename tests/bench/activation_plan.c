@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "runtime/forward/activation_plan.h"
+#include "tests/bench/activation_plan.h"
 
 #include <string.h>
 
@@ -371,31 +371,6 @@ tri_status tri_activation_plan_make(tri_activation_plan *p, const tri_tensor_lif
     st = place_tensor(p, t, index_find(&p->index, &tensors[t], p->neighbours), err);
     if (st == TRI_OK) index_add(&p->index, &tensors[t], t);
   }
-  return finish(p, st, start);
-}
-
-static int find_conflicts(const tri_activation_plan *p, uint64_t with, int placed) {
-  int n = 0;
-  for (int i = 0; i < placed; i++)
-    if (with >> p->order[i] & 1) p->neighbours[n++] = p->order[i];
-  return n;
-}
-
-tri_status tri_activation_plan_make_apart(tri_activation_plan *p, const size_t *bytes, const uint64_t *conflicts, int n,
-                                          tri_error *err) {
-  int64_t start = tri_now_ns();
-  if (n < 0 || n > 64) return tri_fail(err, TRI_OUT_OF_RANGE, "tensors", "%d tensors, the limit is 64", n);
-  begin(p);
-  tri_status st = reserve_arrays(p, n, 1);
-  if (st != TRI_OK) return tri_fail(err, st, "tensors", "no memory to plan %d tensors", n);
-  for (int i = 0; i < n; i++) {
-    if (!round_up(bytes[i], p->cfg.alignment, &p->bytes[i]))
-      return tri_fail(err, TRI_OVERFLOW, "tensors", "tensor %d of %zu bytes cannot be aligned", i, bytes[i]);
-    p->order[i] = i;
-  }
-  sort_tensors(p, p->order, n, is_larger);
-  for (int i = 0; st == TRI_OK && i < n; i++)
-    st = place_tensor(p, p->order[i], find_conflicts(p, conflicts[p->order[i]], i), err);
   return finish(p, st, start);
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tools/bench/greedy_arena.h"
+#include "tests/bench/greedy_arena.h"
 
 #include <string.h>
 

@@ -22,8 +22,8 @@
  * Planning ends the inference before: what its tensors held is lost. Where a device may still be working on it, the
  * free function must wait for that or be ordered after it. Not thread safe; in the steady state a plan takes no memory
  * of its own either. */
-#ifndef TRI_RUNTIME_FORWARD_ACTIVATION_PLAN_H
-#define TRI_RUNTIME_FORWARD_ACTIVATION_PLAN_H
+#ifndef TRI_TESTS_BENCH_ACTIVATION_PLAN_H
+#define TRI_TESTS_BENCH_ACTIVATION_PLAN_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -89,11 +89,6 @@ void tri_activation_plan_destroy(tri_activation_plan *p); /* frees its chunks; N
  * be rounded up. Otherwise what alloc returned: then the chunks that there are stay, and none is in use. After any
  * failure no tensor is placed. */
 tri_status tri_activation_plan_make(tri_activation_plan *p, const tri_tensor_life *tensors, int n, tri_error *err);
-
-/* The same for at most 64 tensors that may live several times: conflicts[i] has the bits of those that ever live
- * together with tensor i. One without bytes lies anywhere. */
-tri_status tri_activation_plan_make_apart(tri_activation_plan *p, const size_t *bytes, const uint64_t *conflicts, int n,
-                                          tri_error *err);
 
 /* Tensor i of the last plan, and its address. Good until the next plan, also across releases that leave its chunk. */
 tri_tensor_place tri_activation_plan_place(const tri_activation_plan *p, int i);

@@ -3,10 +3,10 @@
  * "Efficient Memory Management for Deep Neural Net Inference", 2020, arXiv:2001.03288, Algorithm 3): from the largest
  * tensor to the smallest, each goes into the smallest gap between those that live at the same time, else after the
  * last of them. It knows no limit of an offset, so the arena is as large as the plan asks, and no chunk cuts it. */
-#ifndef TRI_TOOLS_BENCH_GREEDY_ARENA_H
-#define TRI_TOOLS_BENCH_GREEDY_ARENA_H
+#ifndef TRI_TESTS_BENCH_GREEDY_ARENA_H
+#define TRI_TESTS_BENCH_GREEDY_ARENA_H
 
-#include "runtime/forward/activation_plan.h"
+#include "tests/bench/activation_plan.h"
 
 typedef struct tri_greedy_arena tri_greedy_arena;
 
