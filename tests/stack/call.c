@@ -152,7 +152,7 @@ static bool same_text(const place *at, const json_t *have, const char *want) {
   size_t n = strlen(want);
   if (!strcmp(want, "*")) return have || say(at, have, "anything");
   if (!strcmp(want, "#")) return json_is_number(have) || say(at, have, "a number");
-  if (!strcmp(want, "<"))
+  if (!strcmp(want, "<0"))
     return (json_is_number(have) && json_number_value(have) < 0) || say(at, have, "a number below 0");
   if (!json_is_string(have)) return say(at, have, want);
   bool ok = n > 2 && want[0] == '/' && want[n - 1] == '/' ? matches(json_string_value(have), want)

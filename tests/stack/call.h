@@ -30,7 +30,7 @@ void call_close(call *c);
 void call_field(const call *c, const char *name, char *out, size_t cap);
 
 /* Compares with JSON in which ' stands for ". Objects have these members and no others, unless one is "..."; arrays
- * these elements, unless the last one is "...". The texts "*" and "#" stand for anything and for any number, "<" for a
+ * these elements, unless the last one is "...". The texts "*" and "#" stand for anything and for any number, "<0" for a
  * number below 0, and "/EXPRESSION/" for a text that matches. NULL: there is no difference; else what is wrong, in
  * `why`. */
 const char *json_differs(const json_t *have, const char *want, char *why, size_t cap);

@@ -33,6 +33,7 @@ struct replica {
   bool welcome, holds, drains, failed;
   job jobs[REPLICA_MOST_JOBS];
   int num_jobs, aborts;
+  size_t last_tokens;
   const char *say;
   const char *refuse_code, *refuse_field, *refuse_message; /* code NULL: the next job is taken */
   tri_sampling sampling;
@@ -265,7 +266,9 @@ static void step(replica *r) {
     } else {
       over = add_token(r, j);
     }
-    if (over) drop(r, i);
+    if (!over) continue;
+    r->last_tokens = j->num_made;
+    drop(r, i);
   }
 }
 
@@ -356,5 +359,6 @@ void replica_fail(replica *r, const char *code, const char *message) {
 
 int replica_jobs(const replica *r) { return r->num_jobs; }
 int replica_aborts(const replica *r) { return r->aborts; }
+size_t replica_last_tokens(const replica *r) { return r->last_tokens; }
 bool replica_drains(const replica *r) { return r->drains; }
 const tri_sampling *replica_sampling(const replica *r) { return &r->sampling; }

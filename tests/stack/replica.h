@@ -34,8 +34,9 @@ void replica_fail(replica *r, const char *code, const char *message); /* says wh
 
 /* ---- what it has been told ---- */
 
-int replica_jobs(const replica *r);   /* that it has */
-int replica_aborts(const replica *r); /* so far */
+int replica_jobs(const replica *r);           /* that it has */
+int replica_aborts(const replica *r);         /* so far */
+size_t replica_last_tokens(const replica *r); /* of the answer that ended last, its end included */
 bool replica_drains(const replica *r);
 const tri_sampling *replica_sampling(const replica *r); /* of the last job; its arrays mean nothing */
 

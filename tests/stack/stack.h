@@ -17,6 +17,8 @@
 
 #include "client/gateway/gateway.h"
 #include "coordinator/server.h"
+#include "base/mem.h"
+#include "base/text.h"
 #include "tests/stack/call.h"
 #include "tests/stack/replica.h"
 
