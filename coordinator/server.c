@@ -5,8 +5,10 @@
 #include <math.h>
 #include <string.h>
 #include <sys/random.h>
+#include <unistd.h>
 
 #include "comm/wire/endpoint.h"
+#include "coordinator/net/connection_guard.h"
 #include "base/last_hang.h"
 #include "base/log.h"
 #include "base/options/serve_layout.h"
@@ -17,6 +19,7 @@ enum {
   MAX_WAITING_TEXTS = 4096, /* for the tokenizer's threads; further ones are refused */
   RETAINED_SHARE = 4,       /* of the memory's limit: what jobs may have that have ended */
   QUEUE_SHARE = 2,          /* the same of requests that wait or run */
+  ARENA_BYTES = 64 << 10,   /* first block of the memory of one unpacked message */
 };
 /* Share of the watchdog's timeout after which a rank that reports nothing is lost: shorter than the whole,
  * so that a silent rank is named before its replica counts as stalled. */
@@ -177,7 +180,7 @@ static tri_status draw(void *ctx, void *out, size_t len) {
 
 /* ---- set-up ---- */
 
-tri_status server_open_model(struct server *s, tri_error *err) {
+static tri_status open_model(struct server *s, tri_error *err) {
   TRI_CHECK(tri_served_model_open(&s->opts, &s->model, err));
   if (!s->model.tokenizer) return TRI_OK;
   tri_status st = tri_tokenize_pool_create(s->model.tokenizer, s->opts.tokenizer_threads, (size_t)s->model.max_prompt,
@@ -194,7 +197,7 @@ static uint64_t queue_bytes(const tri_serve_options *o) {
   return o->max_queue_bytes ? o->max_queue_bytes : (o->memory_cap - o->response_cache) / QUEUE_SHARE;
 }
 
-tri_status server_count_ranks(struct server *s, tri_error *err) {
+static tri_status count_ranks(struct server *s, tri_error *err) {
   tri_serve_layout l;
   if (s->keys.ranks) return TRI_OK;
   TRI_CHECK(tri_serve_layout_make(&s->opts, &l, err));
@@ -203,7 +206,7 @@ tri_status server_count_ranks(struct server *s, tri_error *err) {
   return TRI_OK;
 }
 
-tri_status server_open_core(struct server *s, tri_error *err) {
+static tri_status open_core(struct server *s, tri_error *err) {
   /* Only the workers need these options: of a coordinator without them any layout is right. */
   tri_serve_layout l;
   TRI_CHECK(tri_serve_layout_make(&s->opts, &l, err));
@@ -251,4 +254,46 @@ tri_status server_open_core(struct server *s, tri_error *err) {
                                replica_ready, hang, draw, record}};
   tri_status st = tri_core_create(&cc, tri_now_ns(), &s->core);
   return st == TRI_OK ? st : tri_fail(err, st, "coordinator", "no memory");
+}
+
+tri_status server_open(struct server *s, bool one_host, tri_error *err) {
+  tri_status st = open_model(s, err);
+  if (st == TRI_OK) st = tri_arena_create(ARENA_BYTES, &s->arena);
+  if (st == TRI_OK) st = tri_zcontext_create(&s->z, err);
+  if (st == TRI_OK) st = count_ranks(s, err);
+  if (st == TRI_OK) st = tri_worker_socket_open(&s->opts, s->z, one_host, &s->keys, &s->boot, &s->workers, err);
+  s->wrote_boot = st == TRI_OK && s->opts.boot_file && s->boot.secrets;
+  if (st == TRI_OK) st = tri_client_socket_open(&s->opts, s->z, &s->allowed, &s->clients, err);
+  if (st == TRI_OK) st = tri_connection_guard_open(tri_zserver_endpoint(s->clients), err);
+  if (st == TRI_OK) st = tri_shares_read(s->opts.client_share, &s->allowed, &s->shares, err);
+  if (st == TRI_OK) st = open_core(s, err);
+  if (st == TRI_OK && s->opts.journal)
+    st = tri_recorder_open(s->opts.journal, 0, s->core, tri_now_ns(), &s->recorder, err);
+  return st;
+}
+
+/* Returns whether the journal has nothing for the next start. */
+static bool is_done(const struct server *s) {
+  return s->draining && !s->failed && !s->recorder_failed && s->core && !tri_core_owes(s->core);
+}
+
+void server_close(struct server *s) {
+  bool done = is_done(s);
+  tri_core_destroy(s->core);
+  if (done)
+    tri_recorder_remove(s->recorder);
+  else
+    tri_recorder_close(s->recorder);
+  tri_tokenize_pool_destroy(s->tokenize_pool);
+  tri_late_replies_free(&s->late);
+  tri_zserver_close(s->clients);
+  tri_zserver_close(s->workers);
+  tri_zcontext_destroy(s->z);
+  tri_connection_guard_close();
+  tri_served_model_close(&s->model);
+  tri_arena_destroy(s->arena);
+  tri_buf_free(&s->buf);
+  tri_rank_keys_free(&s->keys);
+  tri_buf_free(&s->supervisor.waiting);
+  if (s->wrote_boot) unlink(s->opts.boot_file); /* another coordinator's stays */
 }

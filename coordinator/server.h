@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The server: the sockets, threads, clock and journal around the core. main.c has its loop, server.c what the core
- * calls. */
+/* The server: the sockets, threads, clock and journal around the core. loop.c has its loop, server.c what the core
+ * calls, and how it is made. */
 #ifndef TRI_COORDINATOR_SERVER_H
 #define TRI_COORDINATOR_SERVER_H
 
@@ -54,11 +54,21 @@ struct server {
   tri_throughput throughput;
 };
 
-/* server.c */
-tri_status server_open_model(struct server *s, tri_error *err);
-/* Finds out how many replicas and ranks there are; of one MPI job, whose options need not say it, that is known. */
-tri_status server_count_ranks(struct server *s, tri_error *err);
-/* Makes the core, whose calls go to the server's sockets, threads and journal. */
-tri_status server_open_core(struct server *s, tri_error *err);
+/* ---- server.c ---- */
+
+/* Opens all between the model and the journal, by the options, whose model has been found. s has the keys of ranks that
+ * made them by themselves. one_host: of the workers and this. What was opened before a failure is server_close's. */
+tri_status server_open(struct server *s, bool one_host, tri_error *err);
+void server_close(struct server *s);
+
+/* ---- loop.c ---- */
+
+/* Begins to count, and takes what the supervisor has said: before the first turn. */
+void server_begin(struct server *s);
+/* Takes what has come, waiting for it so long at most, and what the clock says. */
+void server_turn(struct server *s, int wait_ms);
+/* Takes turns until the server leaves, and says its last words. */
+void server_serve(struct server *s);
+void server_take_event(void *ctx, const tri_supervisor_event *n); /* ctx: the server */
 
 #endif

@@ -299,4 +299,17 @@ struct gateway {
   unsigned num_known;
 };
 
+/* ---- service.c: the gateway as a whole ---- */
+
+/* Opens the server, the model and the threads, by the options. What was opened before a failure is gw_close's. */
+tri_status gw_open(gateway *g, tri_error *err);
+trireme_config gw_coordinator_config(const gateway *g, int timeout_ms);
+/* Goes on with a coordinator that was found; false: it cannot be watched. Without one, ticks look for it. */
+bool gw_adopt(gateway *g, const gw_found *f);
+void gw_show_pulse(const gateway *g); /* to the supervisor */
+/* Time is up: clients that still wait get an error. */
+void gw_cut(gateway *g);
+/* Ends what a forced end has cut off, and frees all but the gateway itself. */
+void gw_close(gateway *g);
+
 #endif

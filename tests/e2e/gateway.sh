@@ -58,89 +58,16 @@ want 504 'did not answer in time' "$url/health"
 kill -CONT "$coordinator"
 want 200 '"status":"ok"' "$url/health"
 want 200 '"id":"abacus","object":"model"' "$url/v1/models"
-want 200 '^{"id":"abacus"' "$url/v1/models/%61bacus"
-want 404 'not served here, only .*abacus.*"code":"not_found"' "$url/v1/models/other"
-# A model of several names: all are listed and taken, and who names none is told the first.
-want 200 '{"id":"abacus",.*{"id":"org/abacus",.*{"id":"gpt-4",' "$url/v1/models"
-want 200 '^{"id":"org/abacus"' "$url/v1/models/org%2Fabacus"
-post 200 '"model":"gpt-4"' /v1/completions '{"prompt":"1+1=","max_tokens":1,"model":"gpt-4"}'
-post 200 '"model":"abacus"' /v1/completions '{"prompt":"1+1=","max_tokens":1}'
-post 404 'no model .*abacsu.* here, only .*abacus' /v1/completions '{"prompt":"1+1=","max_tokens":1,"model":"abacsu"}'
-want 200 '^trireme:num_requests_running{model_name="abacus"} 0' "$url/metrics"
-want 200 '^trireme:http_requests_total{path="/metrics",code="200"} 1' "$url/metrics"
-want 200 '^Content-Length: [1-9]' -I "$url/v1/models"
-want 404 'no such path: /v2; the paths are /v1/completions, .*/metrics' "$url/v2?key=secret"
-want 200 '"server":"trireme [0-9.]*","model":"abacus","paths":"/v1/completions, ' "$url/"
-# Who is refused has a line in the log, by the id that the answer has, and without more of what was asked.
-for _ in $(seq $LOOKS); do grep -q ' request: id=req-[0-9a-f]\{32\} from=127.0.0.1:[0-9]* method=GET path=/v2 status=404$' "$RUN/gateway.log" && break; sleep 0.05; done
-grep -q ' request: id=req-[0-9a-f]\{32\} from=127.0.0.1:[0-9]* method=GET path=/v2 status=404$' "$RUN/gateway.log" || fail "no line of a path that is none: $(cat "$RUN/gateway.log")"
-want 405 'takes POST' "$url/v1/completions"
-want 405 '^Allow: POST.$' "$url/v1/completions"
-want 405 '^Allow: GET, HEAD.$' -X POST -H 'Content-Type: application/json' -d '{}' "$url/v1/models"
-want 403 'Host is another name: with --api-key-file it may be any' -H 'Host: evil.example' "$url/v1/models"
-want 415 'Content-Type' -d '{}' "$url/v1/completions"
-for encoding in gzip deflate zstd 'identity, gzip'; do
-  want 415 '"param":"Content-Encoding"' -H 'Content-Type: application/json' -H "Content-Encoding: $encoding" -d '{}' "$url/v1/completions"
-done
-want 400 '"prompt' -H 'Content-Type: application/json' -H 'Content-Encoding: Identity' -d '{}' "$url/v1/completions"
-want 405 'no pages of other origins' -X OPTIONS -H 'Origin: https://app.example' -H 'Access-Control-Request-Method: POST' "$url/v1/completions"
-post 400 'neither embeds nor classifies' /v1/embeddings '{"input":"x"}'
-
-# Answers.
+# Answers of the model; tests/stack has the forms of answers, errors and headers.
 post 200 '"text":"85","logprobs":null,"finish_reason":"stop","stop_reason":null}\],"usage":{"prompt_tokens":7,"completion_tokens":3,"total_tokens":10,"prompt_tokens_details":{"cached_tokens":0}}' /v1/completions \
   '{"prompt":"37+48=","temperature":0,"model":"abacus"}'
-post 200 '"index":0,"text":"85",.*"index":1,"text":"85",.*"index":2,"text":"2",.*"index":3,"text":"2",.*"prompt_tokens":12,"completion_tokens":10,' /v1/completions \
-  '{"prompt":["37+48=","1+1="],"temperature":0,"n":2,"seed":-1,"stop":["x"],"top_k":-1}'
-post 200 '^X-Trireme-Ignored: zip' /v1/completions '{"prompt":"1+1=","max_tokens":1,"zip":1,"user":"me","suffix":null}'
-post 200 '^X-Request-Id: cmpl-[0-9a-f]*.$' /v1/completions '{"prompt":"1+1=","max_tokens":1}'
-post 200 '^X-Request-Id: of-mine.$' /v1/completions '{"prompt":"1+1=","max_tokens":1}' -H 'X-Request-Id: of-mine'
-post 200 '^X-Request-Id: of-mine.$' /v1/completions '{"prompt":"1+1=","max_tokens":1,"stream":true}' -H 'X-Request-Id: of-mine'
-post 200 '^X-Request-Id: cmpl-' /v1/completions '{"prompt":"1+1=","max_tokens":1}' -H "X-Request-Id: $(printf 'x%.0s' {1..129})"
-# An error has an id, too: the client's, else that of the job in the log, else one that is made for it.
-post 400 '^X-Request-Id: of-mine.$' /v1/completions '{"prompt":"1+1=","max_tokens":9000}' -H 'X-Request-Id: of-mine'
-id=$(curl -sS -m $HANG_S -i -H 'Content-Type: application/json' -d '{"prompt":"1+1=","max_tokens":9000}' "$url/v1/completions" | sed -n 's/^X-Request-Id: cmpl-\([0-9a-f]\{32\}\).$/\1/p')
-grep -q " request: id=${id:-none} .* refused=context_length_exceeded field=max_tokens\$" "$RUN/log" || fail "an error's id is not in the log: $id"
-grep -q ' request: id=[0-9a-f]\{32\} external_id=of-mine client=.* refused=context_length_exceeded' "$RUN/log" || fail "a client's id is not in the log"
-grep -q ' request: id=[0-9a-f]\{32\} external_id=of-mine client=.* finish=' "$RUN/log" || fail "a client's id is not in the line of an answer"
-grep -q 'external_id=x' "$RUN/log" && fail "an id that is too long is in the log"
-post 404 '^X-Request-Id: cmpl-[0-9a-f]\{32\}.$' /v1/completions '{"prompt":"1+1=","model":"abacsu"}'
-post 400 '^X-Request-Id: req-[0-9a-f]\{32\}.$' /v1/completions '{"prompt":'
-want 404 '^X-Request-Id: req-[0-9a-f]\{32\}.$' "$url/v2"
-want 404 '^X-Request-Id: of-mine.$' "$url/v2" -H 'X-Request-Id: of-mine'
-want 417 '^X-Request-Id: of-mine.$' "$url/v1/completions" -H 'X-Request-Id: of-mine' -H 'Content-Type: application/json' -H 'Expect: x' -d '{}'
-post 200 '"text":"37+48=85"' /v1/completions '{"prompt":"37+48=","temperature":0,"echo":true}'
 post 200 '"tokens":\["8","5","<|end|>"\],"token_logprobs":\[-.*"top_logprobs":\[{"8":-.*"text_offset":\[0,1,2\]' /v1/completions \
   '{"prompt":"37+48=","temperature":0,"logprobs":2}'
 post 200 '"text":"37+48=","logprobs":{"tokens":\["<|begin|>","3","7","+","4","8","="\],"token_logprobs":\[null,-[-0-9.,e]*\],"top_logprobs":\[null,{"4":-.*"text_offset":\[0,9,10,11,12,13,14\]},"finish_reason":"length".*"prompt_tokens":7,"completion_tokens":0,' /v1/completions \
   '{"prompt":"37+48=","temperature":0,"echo":true,"logprobs":1,"max_tokens":0}'
 post 200 '"index":1,"text":"8","logprobs":null,"prompt_logprobs":\[null,{"51":{"logprob":-.*,"decoded_token":"3"},"52":{"logprob":-.*,"rank":1,"decoded_token":"4"}},' /v1/completions \
   '{"prompt":"37+48=","temperature":0,"prompt_logprobs":1,"max_tokens":1,"n":2}'
-# What has stopped an answer, and the tokens of it.
-post 200 '"text":"8","logprobs":null,"finish_reason":"stop","stop_reason":"5"' /v1/completions '{"prompt":"37+48=","temperature":0,"stop":["x","5"]}'
-post 200 '"text":"85","logprobs":null,"finish_reason":"stop","stop_reason":"5"' /v1/completions '{"prompt":"37+48=","temperature":0,"stop":"5","include_stop_str_in_output":true}'
-post 200 '"text":"8","logprobs":null,"finish_reason":"stop","stop_reason":53}' /v1/completions '{"prompt":"37+48=","temperature":0,"stop_token_ids":[53]}'
-post 200 '"text":"85","logprobs":null,"finish_reason":"stop","stop_reason":53}' /v1/completions '{"prompt":"37+48=","temperature":0,"stop_token_ids":[53],"include_stop_str_in_output":true}'
-post 200 '"text":"85<|end|>","logprobs":null,"finish_reason":"stop","stop_reason":null}' /v1/completions '{"prompt":"37+48=","temperature":0,"skip_special_tokens":false,"include_stop_str_in_output":true}'
-post 200 '"text":"85","logprobs":null,"finish_reason":"stop","stop_reason":null}' /v1/completions '{"prompt":"37+48=","temperature":0,"skip_special_tokens":false}'
-post 200 '"finish_reason":"stop","stop_reason":null,"token_ids":\[56,53,50[0-9]\],"prompt_token_ids":\[506,51,55,43,52,56,61\]}' /v1/completions '{"prompt":"37+48=","temperature":0,"return_token_ids":true}'
-ids=$(curl -sS -m $HANG_S -N -H 'Content-Type: application/json' -d '{"prompt":"37+48=","temperature":0,"return_token_ids":true,"stream":true}' "$url/v1/completions")
-[ "$(sed -n 's/.*"token_ids":\[\([0-9,]*\)\],"prompt.*\|.*"token_ids":\[\([0-9,]*\)\]}.*/\1\2/p' <<<"$ids" | sed '/^$/d' | paste -sd, | cut -c 1-7)" = 56,53,5 ] || fail "token ids of a stream: $ids"
-[ "$(grep -c '"prompt_token_ids":\[506,' <<<"$ids")" = 1 ] || fail "the prompt's ids come once: $ids"
-post 200 '"index":0,"text":"AA".*"index":1,"text":"AA"' /v1/completions '{"prompt":"37+48=","allowed_token_ids":[65],"n":2,"max_tokens":2}'
-post 400 '"message":"allowed_token_ids has 0 ids; allowed are 1 to 131072","type":"[a-z_]*","param":"allowed_token_ids"' /v1/completions '{"prompt":"37+48=","allowed_token_ids":[]}'
-post 400 '"param":"allowed_token_ids","code":"out_of_range"' /v1/completions '{"prompt":"37+48=","allowed_token_ids":[9999]}'
-post 400 '"param":"prompt_logprobs","code":"unsupported"' /v1/completions '{"prompt":"1+1=","prompt_logprobs":1,"num_beams":2}'
-post 200 '"text":"85".*"prompt_tokens":7,' /v1/completions '{"prompt":"1+1=37+48=","temperature":0,"truncate_prompt_tokens":7}'
-post 200 '"text":"85".*"prompt_tokens":7,' /v1/completions '{"prompt":"<|begin|>37+48=","temperature":0,"add_special_tokens":false,"truncate":-1}'
 post 200 '"text":"85"' /v1/completions '{"prompt":"37+48=","temperature":0,"use_beam_search":true,"num_beams":2}'
-post 200 '"text":"85"' /v1/completions '{"prompt":"37+48=","temperature":0}' -H 'Transfer-Encoding: chunked'
-
-# More prompts than are sent at a time, at once and as a stream.
-prompts=$(printf '{"prompt":["1+1="'; printf ',"37+48="%.0s' $(seq 299); printf '],"temperature":0,"stop":["5"],"max_tokens":2')
-said=$(curl -sS -m $HANG_S -H 'Content-Type: application/json' -d "$prompts}" "$url/v1/completions")
-[ "$(grep -o '"text":"[28]"' <<<"$said" | wc -l)" = 300 ] && [[ $said == *'"index":0,"text":"2"'*'"index":299,"text":"8"'* ]] || fail "300 prompts: ${said:0:300}"
-said=$(curl -sS -m $HANG_S -N -H 'Content-Type: application/json' -d "$prompts,\"stream\":true}" "$url/v1/completions")
-[ "$(grep -c '"finish_reason":"stop"' <<<"$said")" = 300 ] && grep -q DONE <<<"$said" || fail "a stream of 300 prompts: $(tail -c 400 <<<"$said")"
 
 # A line of a batch has the same body as the answer over HTTP.
 body='{"model":"abacus","prompt":"37+48=","temperature":0,"logprobs":2,"n":2}'
@@ -150,27 +77,9 @@ unnamed() { sed 's/"id":"cmpl-[0-9a-f]*","object":"text_completion","created":[0
 batch=$("$BIN/trireme" submit --file "$RUN/batch" 2>/dev/null | sed 's/.*"body"://; s/},"error":null}$//' | unnamed)
 [ "$batch" = "$(curl -sS -m $HANG_S -H 'Content-Type: application/json' -d "$body" "$url/v1/completions" | unnamed)" ] || fail "a batch answers $batch"
 
-# Chat: the template's prompt, special tokens of messages as text, and the parts of its answers.
+# Chat.
 sum='"messages":[{"role":"user","content":"37+48="}],"temperature":0'
 post 200 '"object":"chat.completion",.*"message":{"role":"assistant","content":"85"},"logprobs":null,"finish_reason":"stop","stop_reason":null}\],"usage":{"prompt_tokens":7,"completion_tokens":3,' /v1/chat/completions "{$sum}"
-post 200 '"index":1,"message":{"role":"assistant","content":"85"}' /v1/chat/completions "{$sum,\"n\":2,\"max_completion_tokens\":5,\"tools\":[]}"
-post 200 '"logprobs":{"content":\[{"token":"8","logprob":-.*,"bytes":\[56\],"top_logprobs":\[{"token":"8",' /v1/chat/completions "{$sum,\"logprobs\":true,\"top_logprobs\":1}"
-post 200 '"content":"5"},' /v1/chat/completions \
-  '{"messages":[{"role":"user","content":"37+48="},{"role":"assistant","content":"8"}],"temperature":0,"add_generation_prompt":false,"continue_final_message":true}'
-post 200 '"prompt_tokens":8,' /v1/chat/completions '{"messages":[{"role":"user","content":"<|end|>"}],"max_tokens":1}'
-post 200 '"prompt_tokens":3,' /v1/chat/completions "{$sum,\"max_tokens\":1,\"truncate_prompt_tokens\":3}"
-post 200 '^X-Trireme-Ignored: zip' /v1/chat/completions "{$sum,\"zip\":1}"
-post 200 '"content":"85"},"logprobs":null,"finish_reason":"stop","stop_reason":"5","token_ids":\[56,53\]}\],"prompt_token_ids":\[506,' /v1/chat/completions "{$sum,\"stop\":\"5\",\"include_stop_str_in_output\":true,\"return_token_ids\":true}"
-post 400 '"message":".*a question is missing.*"param":"messages","code":"invalid_argument"' /v1/chat/completions '{"messages":[{"role":"system","content":"x"}]}'
-post 400 '"param":"messages\[0\].role"' /v1/chat/completions '{"messages":[{"role":"<|end|>"}],"stream":true}'
-post 400 '"param":"tool_choice","code":"unsupported"' /v1/chat/completions "{$sum,\"tools\":[{\"type\":\"function\"}]}"
-post 400 '"param":"temperature","code":"out_of_range"' /v1/chat/completions '{"messages":[{"role":"user","content":"x"}],"temperature":-1,"stream":true}'
-post 400 '"code":"corrupt"' /v1/chat/completions '{"messages":'
-post 400 '"param":"messages","code":"context_length_exceeded"' /v1/chat/completions "{\"messages\":[{\"role\":\"user\",\"content\":\"$(head -c 9000 /dev/zero | tr '\0' 1)\"}]}"
-post 200 '{"count":4,"max_model_len":8192,"tokens":\[506,506,51,55\]' /tokenize '{"prompt":"<|begin|>37"}'
-post 200 '{"count":9,"max_model_len":8192,"tokens":\[506,60,.*"token_strs":\["<|begin|>","<"' /tokenize '{"messages":[{"role":"user","content":"<|end|>1"}],"return_token_strs":true}'
-post 200 '^{"prompt":"<|begin|>37"}' /detokenize '{"tokens":[506,51,55]}'
-post 400 '"param":"tokens","code":"out_of_range"' /detokenize '{"tokens":[509]}'
 
 # Chats in a batch are answered alike, and what is wrong with a line is said in its answer.
 for more in '' ',"n":2,"logprobs":true,"top_logprobs":1,"stop":["5"]' ',"tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":"none"' ',"top_p":-1' ',"zip":1' ',"truncate_prompt_tokens":3'; do
@@ -198,40 +107,10 @@ echo >>"$RUN/other/tokenizer.json"
 said=$("$BIN/trireme" submit --file "$RUN/batch" --model "$RUN/other" 2>&1) && fail "a batch with another model's tokenizer"
 grep -q 'is not the one of the served model' <<<"$said" || fail "another model's tokenizer: $said"
 
-# What clients send that people have.
-while read -r client method path status body; do
-  [ "$client" = '#' ] && continue
-  arguments=(-X "$method")
-  [ "$method" = HEAD ] && arguments=(-I)
-  [ -z "$body" ] || arguments+=(-H 'Content-Type: application/json' -d "$body")
-  want "$status" '^Content-Type: \(application/json\|text/\)' "${arguments[@]}" "$url$path"
-done <"$SRC/tests/data/client-requests.txt"
-
-# Streams.
+# A stream.
 stream=$(curl -sS -m $HANG_S -N -H 'Content-Type: application/json' -d '{"prompt":"37+48=","temperature":0,"stream":true,"stream_options":{"include_usage":true}}' "$url/v1/completions")
 [ "$(sed -n 's/.*"text":"\([^"]*\)".*/\1/p' <<<"$stream" | tr -d '\n')" = 85 ] || fail "a stream: $stream"
-[ "$(tail -n 2 <<<"$stream" | head -1)" = 'data: [DONE]' ] || [ "$(tail -n 1 <<<"$stream")" = 'data: [DONE]' ] || fail "the end of a stream: $stream"
-grep -q '"choices":\[\],"usage":{"prompt_tokens":7,"completion_tokens":3' <<<"$stream" || fail "usage: $stream"
-grep -q '"finish_reason":"stop"' <<<"$stream" || fail "no reason: $stream"
-
-stream=$(curl -sS -m $HANG_S -N -H 'Content-Type: application/json' -d "{$sum,\"stream\":true,\"n\":2,\"stream_options\":{\"include_usage\":true}}" "$url/v1/chat/completions")
-[ "$(grep -c '"delta":{"role":"assistant","content":""}' <<<"$stream")" = 2 ] || fail "roles of a chat: $stream"
-[ "$(grep '"index":1' <<<"$stream" | sed -n 's/.*"delta":{"content":"\([^"]*\)"}.*/\1/p' | tr -d '\n')" = 85 ] || fail "a chat: $stream"
-[ "$(grep -c '"object":"chat.completion.chunk",.*"delta":{},"logprobs":null,"finish_reason":"stop"' <<<"$stream")" = 2 ] || fail "ends of a chat: $stream"
-grep -q '"choices":\[\],"usage":{"prompt_tokens":7,"completion_tokens":6' <<<"$stream" || fail "usage of a chat: $stream"
-grep -q '^data: {"id":"chatcmpl-[0-9a-f]\{32\}"' <<<"$stream" || fail "the id of a chat: $stream"
-
-# Refusals have the status that their reason has, streamed or not.
-post 400 '"param":"temperature","code":"invalid_argument"' /v1/completions '{"prompt":"x","temperature":"hot"}'
-post 400 '"param":"temperature","code":"out_of_range"' /v1/completions '{"prompt":"x","temperature":-1,"stream":true}'
-post 400 '"param":"max_tokens","code":"context_length_exceeded"' /v1/completions '{"prompt":"x","max_tokens":100000,"stream":true}'
-post 404 '"param":"model"' /v1/completions '{"prompt":"x","model":"gpt"}'
-post 400 '"param":"suffix","code":"unsupported"' /v1/completions '{"prompt":"x","suffix":"y"}'
-post 400 '"param":"seed","code":"out_of_range"' /v1/completions '{"prompt":"x","seed":99999999999999999999}'
-post 400 '"code":"corrupt"' /v1/completions '{"prompt":'
-post 400 'must be a JSON object' /v1/completions '[]'
-head -c 5000000 /dev/zero >"$RUN/large"
-want 413 'limit of 4194304 bytes (--http-max-body)".*too_large' -H 'Content-Type: application/json' --data-binary @"$RUN/large" -H 'Expect:' "$url/v1/completions"
+grep -q '^data: \[DONE\]' <<<"$stream" || fail "the end of a stream: $stream"
 
 # A client that goes takes its job with it, streamed or not; one that does not read is cut off.
 long='{"prompt":"count 1 to 40=","temperature":0,"ignore_eos":true,"max_tokens":8000'
@@ -309,61 +188,10 @@ done
 sleep 0.3
 end
 
-begin --cors-origin https://app.example --cors-origin http://localhost:3000
-# Pages of other origins: who may ask, and who may not.
-preflight() { want "$1" "$2" -X OPTIONS -H "Origin: $3" -H 'Access-Control-Request-Method: POST' -H "Access-Control-Request-Headers: ${4-authorization, content-type}" "$url/v1/completions"; }
-preflight 200 '^Access-Control-Allow-Origin: https://app.example.$' https://app.example
-preflight 200 '^Access-Control-Allow-Headers: authorization, content-type, x-stainless-os.$' http://localhost:3000 'authorization, content-type, x-stainless-os'
-preflight 200 '^Access-Control-Allow-Methods: GET, HEAD, POST.$' https://app.example
-preflight 403 '^Vary: Origin.$' https://other.example
-preflight 400 'no list of names' https://app.example 'a;b'
-for body in '{"prompt":"1+1=","max_tokens":1}' '{"prompt":"1+1=","max_tokens":1,"stream":true}'; do
-  post 200 '^Access-Control-Allow-Origin: https://app.example.$' /v1/completions "$body" -H 'Origin: https://app.example'
-  post 200 '^Vary: Origin.$' /v1/completions "$body"
-  ! curl -sS -m $HANG_S -i -H 'Content-Type: application/json' -H 'Origin: https://other.example' -d "$body" "$url/v1/completions" | grep -q 'Allow-Origin' || fail "another origin may read"
-done
-post 400 '^Access-Control-Allow-Origin: http://localhost:3000.$' /v1/completions '{' -H 'Origin: http://localhost:3000'
-want 413 '^Access-Control-Allow-Origin: https://app.example.$' -H 'Origin: https://app.example' -H 'Content-Type: application/json' --data-binary @"$RUN/large" -H 'Expect:' "$url/v1/completions"
-want 405 'takes POST' -X OPTIONS "$url/v1/completions"
-post 501 'start it with --model' /v1/chat/completions '{}'
-post 501 'start it with --model' /tokenize '{}'
-end
-
-# A folder without a tokenizer is named.
-mkdir "$RUN/bare"
-cp "$MODEL/config.json" "$RUN/bare"
-begin --model "$RUN/bare"
-post 501 'bare has no tokenizer.json' /v1/chat/completions '{}'
-end
-
-# A folder whose template cannot be read: the answer and the log say why. A template of one's own has its special tokens.
-mkdir "$RUN/folder"
-cp "$MODEL/tokenizer.json" "$RUN/folder"
-echo '{"chat_template":"{{ messages }}","eos_token":1e}' >"$RUN/folder/tokenizer_config.json"
-begin --model "$RUN/folder"
-post 501 'folder/tokenizer_config.json: JSON line 1' /v1/chat/completions "{$sum}"
-grep -q 'chat is not served: .*folder/tokenizer_config.json: JSON line 1' "$RUN/gateway.log" || fail "the log does not say why: $(cat "$RUN/gateway.log")"
-end
-echo '{"eos_token":"=","model_max_length":1000000000000000019884624838656}' >"$RUN/folder/tokenizer_config.json"
-printf '<|begin|>{{ messages[-1].content }}1{{ eos_token }}' >"$RUN/own.jinja"
-begin --model "$RUN/folder" --chat-template "$RUN/own.jinja"
-post 200 '"content":"6"' /v1/chat/completions '{"messages":[{"role":"user","content":"5+"}],"temperature":0}'
-end
-said=$(timeout $HANG_S "$BIN/trireme" gateway --http 127.0.0.1:0 --model "$MODEL" --chat-template /nowhere 2>&1) && fail "a template that is not there"
-[[ $said == *"--chat-template: "*/nowhere* ]] || fail "a template that is not there: $said"
-
 # Keys, and strictness.
 printf 'ann key-of-ann\n' >"$RUN/keys"
 chmod 600 "$RUN/keys"
 begin --api-key-file "$RUN/keys" --reject-unknown-fields --model "$MODEL"
-want 401 '^WWW-Authenticate: Bearer' "$url/v1/models"
-want 401 'missing or wrong' -H 'Authorization: Bearer key-of-an' "$url/v1/models" -H 'X-Request-Id: of-mine'
-for _ in $(seq $LOOKS); do grep -q ' request: id=of-mine from=.* path=/v1/models status=401$' "$RUN/gateway.log" && break; sleep 0.05; done
-grep -q ' request: id=of-mine from=.* path=/v1/models status=401$' "$RUN/gateway.log" || fail "no line of a wrong key: $(cat "$RUN/gateway.log")"
-want 200 '"server":"trireme [0-9.]*","paths":' "$url/" # to whom it says no model
-want 200 '"status":"ok"' "$url/health"
-want 200 abacus -H 'Authorization: Bearer key-of-ann' "$url/v1/models"
-post 400 '"param":"zip","code":"unknown_field"' /v1/completions '{"prompt":"x","zip":1}' -H 'Authorization: Bearer key-of-ann'
 # The coordinator hears whose key it is: of requests under way, and at the end of each.
 curl -sS -m $HANG_S -N -H 'Content-Type: application/json' -H 'Authorization: Bearer key-of-ann' -d "{$sum,\"ignore_eos\":true,\"max_tokens\":4000,\"stream\":true}" "$url/v1/chat/completions" >"$RUN/stream" &
 client=$!
@@ -424,7 +252,7 @@ said=$("$BIN/trireme" gateway --http 127.0.0.1:0 --model "$SRC/tests/models/abac
 grep -q 'is not the one that the coordinator serves' <<<"$said" || fail "$said"
 stop_cluster TERM
 
-# Calls and reasoning, of a coordinator that says what it is told.
+# A coordinator that says what it is told.
 say() { # say TEXT GATEWAY-OPTION...: both, ready
   local text=$1
   shift
@@ -439,28 +267,6 @@ hush() {
   wait $speaker
   speaker=
 }
-tools='"messages":[{"role":"user","content":"1"}],"tools":[{"type":"function","function":{"name":"f","parameters":{}}}]'
-answer='<think>hm</think>Look: <tool_call>
-{"name": "f", "arguments": {"a":  "<x>"}}
-</tool_call>'
-say "$answer" --tool-parser hermes --reasoning-parser think
-post 200 '"message":{"role":"assistant","reasoning_content":"hm","content":"Look: ","tool_calls":\[{"id":"call_[0-9a-f]*","type":"function","function":{"name":"f","arguments":"{\\"a\\":  \\"<x>\\"}"}}\]},"logprobs":null,"finish_reason":"tool_calls","stop_reason":null}' /v1/chat/completions "{$tools}"
-post 200 '"content":"Look: <tool_call>.n{.*"finish_reason":"stop"' /v1/chat/completions "{$tools,\"tool_choice\":\"none\"}"
-post 400 '"param":"tool_choice","code":"unsupported"' /v1/chat/completions "{$tools,\"tool_choice\":\"required\"}"
-stream=$(curl -sS -m $HANG_S -N -H 'Content-Type: application/json' -d "{$tools,\"stream\":true,\"logprobs\":true}" "$url/v1/chat/completions")
-joined() { grep -o "\"$1\":\"\([^\"\\]\|\\\\.\)*\"" <<<"$stream" | sed "s/^\"$1\":\"//; s/\"\$//" | tr -d '\n'; }
-[ "$(joined reasoning_content)" = hm ] || fail "reasoning in a stream: $stream"
-[ "$(joined content)" = 'Look: ' ] || fail "text around calls in a stream: $stream"
-[ "$(joined arguments)" = '{\"a\":  \"<x>\"}' ] || fail "arguments in a stream: $stream"
-[ "$(grep -c '"function":{"arguments":"' <<<"$stream")" -ge 2 ] || fail "arguments come at once: $stream"
-[ "$(grep -c '"tool_calls":\[{"index":0,"id":"call_[0-9a-f]\{16\}","type":"function","function":{"name":"f","arguments":""}}\]' <<<"$stream")" = 1 ] || fail "a call in a stream: $stream"
-grep -q '"delta":{},"logprobs":{"content":\[.*"finish_reason":"tool_calls"' <<<"$stream" || fail "the end of a stream with calls: $stream"
-[ "$(grep -o '"token":"' <<<"$stream" | wc -l)" = $(((${#answer} + 4) / 5)) ] || fail "logprobs of a stream with calls: $stream"
-hush
-say '{"name": "f", "parameters": {}}' --tool-parser llama
-post 200 '"content":null,"tool_calls":\[{"id":"call_[0-9a-f]*","type":"function","function":{"name":"f","arguments":"{}"}}\]' /v1/chat/completions "{$tools}"
-post 200 '"content":"{.*"finish_reason":"stop"' /v1/chat/completions '{"messages":[{"role":"user","content":"1"}]}'
-hush
 # What a reader that is behind has not had becomes one event of each choice; it gets all of the text nevertheless, and is not cut off.
 text=$(seq -s , 20000 | head -c 100000)
 say "$text"
@@ -476,7 +282,6 @@ tail -n 2 "$RUN/slow" | grep -q '^data: \[DONE\]' || fail "a reader that was beh
 [ "$(grep -c '"text"' "$RUN/slow")" -lt 100000 ] || fail "$(grep -c '"text"' "$RUN/slow") events for a reader that was behind"
 hush
 
-
 # A server that still loads does not drain.
 "$fake" --endpoint "$TRIREME_ENDPOINT" --starting-ms 600000 >"$RUN/fake" 2>&1 &
 speaker=$!
@@ -486,19 +291,8 @@ want 503 '"code":"no_group"' "$url/ready"
 hush
 
 # What is refused at the start.
-said=$("$BIN/trireme" gateway --http 0.0.0.0:0 2>&1) && fail "open to everybody"
-grep -q 'give --api-key-file, or --http-open' <<<"$said" || fail "$said"
-chmod 644 "$RUN/keys"
-said=$("$BIN/trireme" gateway --http 0 --api-key-file "$RUN/keys" 2>&1) && fail "keys that all may read"
-grep -q 'chmod 600' <<<"$said" || fail "$said"
-chmod 600 "$RUN/keys"
-echo alone >"$RUN/keys"
-said=$("$BIN/trireme" gateway --http 0 --api-key-file "$RUN/keys" 2>&1) && fail "keys without names"
-grep -qF "$RUN/keys: line 1 is not NAME KEY" <<<"$said" || fail "$said"
 said=$("$BIN/trireme" up --model "$MODEL" --served-model-name a b a 2>&1) && fail "a name twice"
 grep -q -- '--served-model-name has a twice' <<<"$said" || fail "$said"
-said=$("$BIN/trireme" gateway --http 0 --model "$SRC/tests/models/abacus" --tool-parser hermse 2>&1) && fail "a parser that is none"
-grep -q -- '--tool-parser is "hermse"; it can be auto, none, hermes, .*, harmony' <<<"$said" || fail "$said"
 "$BIN/trireme" gateway --http localhost:x >/dev/null 2>&1
 [ $? = 2 ] || fail "a port that is none"
 echo "gateway: all as expected"
