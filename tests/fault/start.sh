@@ -26,7 +26,7 @@ printf '#!/bin/sh\nexec sleep 300\n' >"$RUN/bin/mpirun"
 chmod 755 "$RUN/bin/mpirun"
 PATH=$RUN/bin:$PATH up
 gives_up "a launcher that sleeps" "Giving up this start"
-says 'WARN - up: group 0: no progress for 4 s in phase "launch": 0 of 2 ranks have connected, not rank 0-1; their launcher is pid'
+says 'WARN - up: replica 0: no progress for 4 s in phase "launch": 0 of 2 ranks have connected, not rank 0-1; their launcher is pid'
 
 # One of two ranks sleeps before it is a rank.
 printf '#!/bin/sh\n[ "$OMPI_COMM_WORLD_RANK" = 1 ] && exec sleep 300\nexec "$@"\n' >"$RUN/late"
