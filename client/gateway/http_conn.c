@@ -254,23 +254,6 @@ bool http_stream_behind(const http_conn *c) {
   return c->phase != PHASE_OVER && evbuffer_get_length(bufferevent_get_output(c->bev)) > BEHIND_BYTES;
 }
 
-bool http_stream_event(http_conn *c, const char *data, size_t len) {
-  char small[1024];
-  static const char name[] = "data: ", stop[] = "\n\n";
-  size_t whole = len + sizeof name - 1 + sizeof stop - 1;
-  char *text = whole <= sizeof small ? small : tri_malloc(whole, 1);
-  if (!text) {
-    reset(c);
-    return false;
-  }
-  memcpy(text, name, sizeof name - 1);
-  memcpy(text + sizeof name - 1, data, len);
-  memcpy(text + sizeof name - 1 + len, stop, sizeof stop - 1);
-  bool ok = http_stream_send(c, text, whole);
-  if (text != small) tri_free(text);
-  return ok;
-}
-
 void http_stream_reset(http_conn *c) {
   c->data = NULL;
   reset(c);

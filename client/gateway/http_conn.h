@@ -107,7 +107,6 @@ void http_respond(http_conn *c, int status, const char *type, const char *fields
 /* Server-sent events: a 200, any number of events, an end. False: the client is too slow, or there is no memory for it,
  * and the connection is not to be used any more; gone is not called. */
 bool http_stream_begin(http_conn *c, const char *fields);
-bool http_stream_event(http_conn *c, const char *data, size_t len);
 /* Sends whole events, or comments, as they are. */
 bool http_stream_send(http_conn *c, const char *events, size_t len);
 /* Returns whether more events wait for their reader than a head and what comes with it. */

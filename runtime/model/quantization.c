@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text.h"
+
 /* ---- refusals ---- */
 
 static tri_status refuse(const char *field, const char *value, const char *supported, tri_error *err) {
@@ -12,13 +14,12 @@ static tri_status refuse(const char *field, const char *value, const char *suppo
 }
 
 /* A name that must be one of `names`, ending with NULL, or absent. */
-static tri_status check_name(const tri_json *q, const char *key, const char *const *names, const char *supported,
+static tri_status check_name(const tri_json *q, const char *key, const char *names, const char *supported,
                              tri_error *err) {
   const tri_json *v = tri_json_get(q, key);
   const char *name = tri_json_as_str(v, NULL);
   if (tri_json_kind_of(v) == TRI_JSON_NULL) return TRI_OK;
-  for (; name && *names; names++)
-    if (!strcmp(name, *names)) return TRI_OK;
+  if (name && tri_has_word(names, name)) return TRI_OK;
   return refuse(key, name ? name : "(no string)", supported, err);
 }
 
@@ -69,13 +70,11 @@ static tri_status read_block(const tri_json *q, const char *key, tri_stored_sche
 
 /* ---- methods ---- */
 
-static const char *const e4m3[] = {"e4m3", "float8_e4m3fn", NULL};
-
 /* A scale for each block, or else for each row or for the whole. */
 static tri_status read_fp8(const tri_json *q, tri_stored *s, tri_error *err) {
   tri_stored_scheme block = {.bits = 8, .is_float = true}, row = {.bits = 8, .is_float = true, .rows = 1},
                     whole = block;
-  TRI_CHECK(check_name(q, "fmt", e4m3, "e4m3", err));
+  TRI_CHECK(check_name(q, "fmt", "e4m3 float8_e4m3fn", "e4m3", err));
   TRI_CHECK(read_block(q, "weight_block_size", &block, err));
   if (block.rows) return add_scheme(s, block, err);
   TRI_CHECK(add_scheme(s, whole, err));
@@ -125,15 +124,14 @@ static tri_status read_dynamic(void *ctx, const char *key, const tri_json *value
 }
 
 static tri_status read_gptq(const tri_json *q, tri_stored *s, tri_error *err) {
-  static const char *const formats[] = {"gptq", "gptq_v2", NULL}, *const words[] = {"int32", NULL};
   const char *format = tri_json_get_str(q, "checkpoint_format");
   const tri_json *dynamic = tri_json_get(q, "dynamic");
   tri_stored_scheme scheme = {.rows = 1, .cols = 128};
   bool marlin = false;
-  TRI_CHECK(check_name(q, "checkpoint_format", formats, "gptq and gptq_v2", err));
-  if (!format) TRI_CHECK(check_name(q, "format", formats, "gptq and gptq_v2", err));
+  TRI_CHECK(check_name(q, "checkpoint_format", "gptq gptq_v2", "gptq and gptq_v2", err));
+  if (!format) TRI_CHECK(check_name(q, "format", "gptq gptq_v2", "gptq and gptq_v2", err));
   if (!format) format = tri_json_get_str(q, "format");
-  TRI_CHECK(check_name(q, "pack_dtype", words, "int32", err));
+  TRI_CHECK(check_name(q, "pack_dtype", "int32", "int32", err));
   if (tri_json_as_bool(tri_json_get(q, "is_marlin_format"), &marlin) && marlin)
     return refuse("is_marlin_format", "true", "the checkpoint formats gptq and gptq_v2", err);
   TRI_CHECK(read_gptq_scheme(q, &scheme, err));
@@ -144,10 +142,9 @@ static tri_status read_gptq(const tri_json *q, tri_stored *s, tri_error *err) {
 }
 
 static tri_status read_awq(const tri_json *q, tri_stored *s, tri_error *err) {
-  static const char *const versions[] = {"gemm", "GEMM", NULL};
   tri_stored_scheme scheme = {.rows = 1, .cols = 128};
   int64_t bits = 4;
-  TRI_CHECK(check_name(q, "version", versions, "gemm", err));
+  TRI_CHECK(check_name(q, "version", "gemm GEMM", "gemm", err));
   TRI_CHECK(read_int(q, "bits", 1, 64, &bits, err));
   TRI_CHECK(read_int(q, "w_bit", 1, 64, &bits, err));
   TRI_CHECK(check_bits("bits", bits, true, false, err));
@@ -159,17 +156,15 @@ static tri_status read_awq(const tri_json *q, tri_stored *s, tri_error *err) {
 
 /* ---- compressed-tensors ---- */
 
-static const char *const formats[] = {
-    "float-quantized", "naive-quantized", "int-quantized", "pack-quantized", "mixed-precision", "dense", NULL};
+static const char formats[] = "float-quantized naive-quantized int-quantized pack-quantized mixed-precision dense";
 static const char supported_formats[] = "float-quantized, naive-quantized, int-quantized and pack-quantized";
 
 /* How weights share scales: strategy, and what goes with it. */
 static tri_status read_strategy(const tri_json *w, tri_stored_scheme *scheme, tri_error *err) {
-  static const char *const names[] = {"tensor", "channel", "group", "block", NULL};
   const char *name = tri_json_get_str(w, "strategy");
   scheme->cols = 0;
   scheme->rows = 0;
-  TRI_CHECK(check_name(w, "strategy", names, "tensor, channel, group and block", err));
+  TRI_CHECK(check_name(w, "strategy", "tensor channel group block", "tensor, channel, group and block", err));
   if (!name && tri_json_kind_of(tri_json_get(w, "group_size")) != TRI_JSON_NULL) name = "group";
   if (!name || !strcmp(name, "tensor")) return TRI_OK;
   if (!strcmp(name, "block")) {
@@ -190,7 +185,6 @@ struct groups {
 static tri_status read_config_group(void *ctx, const char *key, const tri_json *group) {
   struct groups *g = ctx;
   tri_error *err = g->err;
-  static const char *const types[] = {"int", "float", NULL};
   const tri_json *w = tri_json_get(group, "weights");
   const char *type = tri_json_get_str(w, "type");
   tri_stored_scheme scheme = {0};
@@ -198,7 +192,7 @@ static tri_status read_config_group(void *ctx, const char *key, const tri_json *
   (void)key;
   TRI_CHECK(check_name(group, "format", formats, supported_formats, err));
   if (tri_json_kind_of(w) == TRI_JSON_NULL) return TRI_OK; /* activations alone */
-  TRI_CHECK(check_name(w, "type", types, "int and float", err));
+  TRI_CHECK(check_name(w, "type", "int float", "int and float", err));
   TRI_CHECK(read_int(w, "num_bits", 1, 64, &bits, err));
   scheme.is_float = type && !strcmp(type, "float");
   TRI_CHECK(check_bits("num_bits", bits, !scheme.is_float, true, err));
@@ -208,11 +202,11 @@ static tri_status read_config_group(void *ctx, const char *key, const tri_json *
 }
 
 static tri_status read_compressed(const tri_json *q, tri_stored *s, tri_error *err) {
-  static const char *const states[] = {"compressed", "frozen", NULL}; /* frozen: older releases */
   const tri_json *groups = tri_json_get(q, "config_groups"), *sparsity = tri_json_get(q, "sparsity_config");
   const char *sparse = tri_json_get_str(sparsity, "format");
   TRI_CHECK(check_name(q, "format", formats, supported_formats, err));
-  TRI_CHECK(check_name(q, "quantization_status", states, "compressed and frozen", err));
+  /* frozen: older releases */
+  TRI_CHECK(check_name(q, "quantization_status", "compressed frozen", "compressed and frozen", err));
   if (tri_json_size(tri_json_get(tri_json_get(q, "transform_config"), "config_groups")))
     return refuse("transform_config", "config_groups", "weights without rotations", err);
   if (sparse && strcmp(sparse, "dense")) return refuse("sparsity_config", sparse, "dense", err);

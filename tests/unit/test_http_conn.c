@@ -14,6 +14,10 @@
 
 #include "client/gateway/http_conn.h"
 
+/* Events of a stream. */
+#define ONE "data: one\n\n"
+#define TWO "data: two\n\n"
+
 Suite *suite_http_conn(void);
 
 enum { FLOOD_BYTES = 64 * 1024, WAIT_MS = 5000 };
@@ -66,7 +70,7 @@ static void on_request(void *ctx, http_conn *c) {
   }
   if (path.s[1] == 's') {
     http_stream_begin(c, NULL);
-    if (http_stream_event(c, "one", 3) && http_stream_event(c, "two", 3)) http_stream_end(c);
+    if (http_stream_send(c, ONE, sizeof ONE - 1) && http_stream_send(c, TWO, sizeof TWO - 1)) http_stream_end(c);
   }
 }
 
@@ -89,15 +93,15 @@ static size_t on_error(void *ctx, int status, const char *why, char *out, size_t
 }
 
 static void on_tick(void *ctx) {
-  static const char flood[FLOOD_BYTES];
+  static const char flood[FLOOD_BYTES] = "data: ";
   world *w = ctx;
   atomic_fetch_add(&w->all_ticks, 1);
-  if (w->later && ++w->ticks == 20) ck_assert(http_stream_event(w->later, "one", 3));
+  if (w->later && ++w->ticks == 20) ck_assert(http_stream_send(w->later, ONE, sizeof ONE - 1));
   if (w->later && w->ticks == 40) {
     http_stream_end(w->later);
     w->later = NULL;
   }
-  if (!w->streams || http_stream_event(w->streams, flood, sizeof flood)) return;
+  if (!w->streams || http_stream_send(w->streams, flood, sizeof flood)) return;
   w->streams = NULL;
   atomic_fetch_add(&w->slow, 1);
 }

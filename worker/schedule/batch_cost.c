@@ -72,14 +72,6 @@ double tri_batch_cost_padded(const tri_batch_cost *c, double length, double size
   return seconds * l.scale * s.scale;
 }
 
-double tri_batch_cost_packed(const tri_batch_cost *c, const int *lengths, int n) {
-  double tokens = 0, seconds = 0;
-  for (int i = 0; i < n; i++) tokens += lengths[i];
-  for (int i = 0; i < n; i++)
-    seconds += tri_batch_cost_padded(c, lengths[i], tokens / lengths[i]) * lengths[i] / tokens;
-  return seconds;
-}
-
 /* Moves one cell, by as much as it has to do with the observation. */
 static void move_cell(tri_batch_cost *c, int length, int size, double weight, double ratio) {
   double *cell = &c->measured[length][size];

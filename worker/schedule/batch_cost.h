@@ -36,9 +36,6 @@ void tri_batch_cost_complete(tri_batch_cost *c);
 /* Returns the seconds of a padded batch: so many sequences that are each as long as the longest. Between cells by
  * straight lines, beyond them by tokens. */
 double tri_batch_cost_padded(const tri_batch_cost *c, double length, double size);
-/* Returns the seconds of a packed batch, in which each sequence has its own tokens alone: each costs its part of a
- * batch of its length that has as many tokens. */
-double tri_batch_cost_packed(const tri_batch_cost *c, const int *lengths, int n);
 
 /* Moves the cells around a batch towards what it took, by an eighth of the difference: steps of a shared machine vary.
  * False: it was left out, as no number or more than 16 times off. */
