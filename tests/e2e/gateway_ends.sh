@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The gateway in front of a coordinator that answers slowly: what requests keep while their answers go on, and what they hear when the gateway ends before these.
+# The gateway in front of a coordinator that stands still, and the end of one with a supervisor; tests/stack has the other ends.
 here=$(dirname "$0")
 . "$here/lib.sh"
 fake=${1:?the fake coordinator}
@@ -37,8 +37,6 @@ ask() {
     mv "$RUN/end.new.$1" "$RUN/end.$1"
   } &
 }
-# figure LABEL: bytes of requests
-figure() { curl -sS -m $HANG_S "$url/metrics" | sed -n "s/^trireme:http_request_bytes{of=\"$1\"} //p"; }
 until_running() { # NUMBER
   for _ in $(seq $LOOKS); do
     "$BIN/trireme" status --json | grep -q "\"running\":$1," && return
@@ -67,66 +65,6 @@ refused() { # NAME...: 503 with an error in JSON, and when to come again
     has "$name" '^{"error":{.*"code":"draining"'
   done
 }
-
-# Bodies of objects take many times their bytes, and not for as long as their answers go on.
-parts=$(printf '{},%.0s' $(seq 60000))
-tool='{"type":"function","function":{"name":"f","parameters":{"properties":{"s":{"type":"string"}}}}}'
-printf '{"prompt":"a b c","max_tokens":100000,"stream":true,"metadata":[%s0]}' "$parts" >"$RUN/text.json"
-printf '{"messages":[{"role":"user","content":"1+2="}],"max_tokens":100000,"stream":true,"tools":[%s],"metadata":[%s0]}' "$tool" "$parts" >"$RUN/chat.json"
-begin --tool-parser hermes --http-workers 4 --http-drain-timeout 0
-[ "$(figure documents)" = 0 ] || fail "documents without requests: $(figure documents) bytes"
-[ "$(figure kept)" = 0 ] || fail "kept without requests: $(figure kept) bytes"
-for i in 1 2 3; do
-  ask "text$i" /v1/completions "@$RUN/text.json"
-  ask "chat$i" /v1/chat/completions "@$RUN/chat.json"
-done
-until_running 6
-[ "$(figure documents)" = 0 ] || fail "documents of requests that have been read: $(figure documents) bytes"
-kept=$(figure kept)
-[ "$kept" -gt 6000 ] || fail "6 streams keep $kept bytes"
-[ "$kept" -lt 200000 ] || fail "6 streams keep $kept bytes"
-[ ! -e "$RUN/end.text1" ] && [ ! -e "$RUN/end.chat1" ] || fail "a stream has ended"
-echo "6 streams of bodies with 60,000 objects keep $kept bytes"
-
-# Time for answers is over at once: who has a head hears it as an event, others as a status.
-ask whole /v1/completions '{"prompt":"a b c","max_tokens":100000}'
-until_running 7
-exec 3<>"/dev/tcp/127.0.0.1/$port" # a request that is never whole
-printf 'POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{' >&3
-exec 4<>"/dev/tcp/127.0.0.1/$port" # one that has just come
-"$BIN/trireme" status --json >/dev/null
-kill -TERM $gateway
-printf 'POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 14\r\n\r\n{"prompt":"x"}' >&4
-cat <&3 >"$RUN/answer.unfinished" && echo 0 >"$RUN/end.unfinished"
-cat <&4 >"$RUN/answer.late" && echo 0 >"$RUN/end.late"
-exec 3>&- 4>&-
-wait $gateway || fail "the gateway ended with $?"
-gateway=
-refused whole unfinished late
-for name in text1 text2 text3 chat1 chat2 chat3; do
-  ended $name
-  has $name '^HTTP/1.1 200 '
-  has $name '^data: {"error":{"message":"the gateway shuts down, .*"code":"draining"'
-  [ "$(grep '^data: ' "$RUN/answer.$name" | tail -n 1)" = 'data: [DONE]' ] || fail "$name has no end: $(tail -n 3 "$RUN/answer.$name")"
-done
-echo "a drain whose time is over: 6 streams, and 3 requests without a head, have all heard it"
-
-# Asked twice: the same.
-begin --http-drain-timeout 3600
-ask text /v1/completions '{"prompt":"a b c","max_tokens":100000,"stream":true}'
-ask whole /v1/completions '{"prompt":"a b c","max_tokens":100000}'
-until_running 2
-for _ in $(seq $LOOKS); do [ -s "$RUN/answer.text" ] && break; sleep 0.05; done
-kill -TERM $gateway
-sleep 1.2
-[ ! -e "$RUN/end.whole" ] || fail "a drain with time ends an answer: $(cat "$RUN/answer.whole")"
-kill -TERM $gateway
-wait $gateway || fail "the gateway ended with $?"
-gateway=
-refused whole
-ended text
-has text '"code":"draining"'
-has text '^data: \[DONE\]'
 
 # A coordinator that takes nothing for a while: the gateway goes on, and what finds no room in the connection, for 10,000 messages, is sent and cancelled once there is some.
 begin --connect-timeout-ms 600000

@@ -17,7 +17,7 @@
 #include "tests/stack/clock.h"
 
 #define NS_PER_MS 1000000LL
-enum { STEP_MS = 250, TURNS_OF_A_STEP = 4 };
+enum { STEP_MS = 500, TURNS_OF_A_STEP = 4 };
 
 /* ---- options ---- */
 

@@ -22,7 +22,7 @@
 #include "tests/stack/call.h"
 #include "tests/stack/replica.h"
 
-enum { STACK_MOST_TURNS = 60000, STACK_WORDS = 64 };
+enum { STACK_MOST_TURNS = 20000, STACK_WORDS = 64 };
 
 /* Options as a program has them, which must outlive what is made of them. */
 typedef struct stack_options {
