@@ -132,7 +132,7 @@ stays_down() {
   coordinator_killed
   kill -9 "$(pid_of trireme-coordin)"
   ends_badly "killed twice with --max-restarts 1"
-  grep -q "up: the coordinator was killed by signal 9 (Killed): ending the groups" "$RUN/log" || fail "no word about the end"
+  grep -q "up: the coordinator was killed by signal 9 (Killed): ending the replicas" "$RUN/log" || fail "no word about the end"
   echo "coordinator killed twice with --max-restarts 1: everything gone after $GONE ms"
 }
 

@@ -12,7 +12,7 @@ dies() { # the coordinator, which is not to come back, and so the cluster
   kill -9 "$(pid_of trireme-coordin)"
   wait "$CLUSTER"
   [ $? != 0 ] || fail "up does not say that its coordinator was killed"
-  grep -q "up: the coordinator was killed by signal 9 (Killed): ending the groups" "$RUN/log" || fail "the log does not say that the coordinator was killed"
+  grep -q "up: the coordinator was killed by signal 9 (Killed): ending the replicas" "$RUN/log" || fail "the log does not say that the coordinator was killed"
 }
 supervisor_dies() { # of which the coordinator hears, and tells its clients
   kill -9 "$CLUSTER"
@@ -41,7 +41,7 @@ requests_run first 12
 dies
 wait
 start_up "${common[@]}" "${kept[@]}"
-grep -qE 'of the journal (1[0-9]|[5-9]) jobs go on' "$RUN/log" || fail "no job goes on: $(grep journal "$RUN/log")"
+grep -qE '(1[0-9]|[5-9]) jobs of the journal continue' "$RUN/log" || fail "no job goes on: $(grep journal "$RUN/log")"
 supervisor_dies
 start_up "${common[@]}" "${kept[@]}"
 asks_again again
@@ -72,7 +72,7 @@ TRIREME_RECONNECT_TIMEOUT_MS=600000 client submit --ignore-eos --max-tokens 3000
 asking=$!
 for _ in $(seq $LOOKS); do [ -s "$RUN/drained.out" ] && break || sleep 0.05; done
 kill -USR1 "$CLUSTER"
-for _ in $(seq $LOOKS); do grep -q 'SIGUSR1: finishing what runs' "$RUN/log" && break || sleep 0.05; done
+for _ in $(seq $LOOKS); do grep -q 'SIGUSR1: draining' "$RUN/log" && break || sleep 0.05; done
 kill -9 "$CLUSTER"
 wait $asking && fail "a request ended well without its cluster"
 grep -q "the cluster's supervisor is gone" "$RUN/drained.err" || fail "a client heard something else: $(cat "$RUN/drained.err")"

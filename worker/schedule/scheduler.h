@@ -75,8 +75,8 @@ typedef struct tri_swap_cost {
   double decode_s; /* of a stage's step, for each of the sequences that are in flight with full caches */
 } tri_swap_cost;
 
-/* The prefix cache (prefix_cache.h), and what a token's keys depend on besides the tokens before it: the length of its
- * prompt, where a rotary scaling goes by that. */
+/* The prefix cache (prefix_cache.h), and what a token's keys depend on in addition to the tokens before it: the length
+ * of its prompt, where a rotary scaling goes by that. */
 typedef struct tri_sched_prefixes {
   tri_sip_key key;       /* secret */
   tri_prefix_hash *hash; /* NULL: SipHash */
@@ -97,7 +97,7 @@ typedef struct tri_sched_config {
   bool by_priority;            /* else first come, first served */
   /* Request-level batches: a batch takes sequences from the queue for as long as only a step's budget keeps the next
    * one out, that is until its slots or the KV blocks are taken or none waits. Then none joins until its last
-   * sequence has ended; what is preempted comes back in a later batch. Not together with by_priority. */
+   * sequence has ended; what is preempted returns in a later batch. Not together with by_priority. */
   bool whole_batches;
   tri_encoder_batching encoder_batching; /* of whole sequences */
   int64_t latency_limit_ns;              /* DP_LAZY: of a request */
