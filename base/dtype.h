@@ -31,6 +31,7 @@ typedef enum tri_dtype {
       TRI_DTYPE_COUNT
 } tri_dtype;
 
+/* Returns the bytes of one element. */
 size_t tri_dtype_size(tri_dtype t);
 const char *tri_dtype_name(tri_dtype t); /* "bfloat16" */
 /* By safetensors name ("BF16") or by flag name ("bfloat16"). */

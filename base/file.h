@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whole small files: found beside the program, read, and replaced so that a half of one is never seen. */
+/* Whole small files: found next to the program, read, and replaced so that a half of one is never seen. */
 #ifndef TRI_BASE_FILE_H
 #define TRI_BASE_FILE_H
 
@@ -35,7 +35,7 @@ bool tri_file_is_lfs_pointer(const void *bytes, size_t len);
 bool tri_file_write_all(int fd, const void *data, size_t len);
 /* Makes the folders above a path, for this user alone. Returns why the last of them is not there (an errno), or 0. */
 int tri_file_make_folders(const char *path);
-/* Writes a file beside the path and gives it its name. The folders above it are made where they are missing, for this
+/* Writes a file next to the path and gives it its name. The folders above it are made where they are missing, for this
  * user alone. On failure what was there stays. */
 tri_status tri_file_replace(const char *path, const void *data, size_t len, tri_error *err);
 /* The same without waiting for the disk, for threads that must not and what can be found out again: a failure of the

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The standard output of a program, of which a full disk is told like any other failure. */
+/* The standard output of a program, where a full disk is an error like any other. */
 #ifndef TRI_BASE_STANDARD_OUTPUT_H
 #define TRI_BASE_STANDARD_OUTPUT_H
 

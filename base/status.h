@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Status codes: every function that can fail returns one, and sets its outputs only on TRI_OK.
  *
- * A tri_error travels beside the code where a user outside the process has to be told why: it names the field or file
+ * A tri_error travels with the code where a user outside the process must know why: it names the field or file
  * at fault and the limit it broke. The first place that knows fills it; callers add nothing but context. */
 #ifndef TRI_BASE_STATUS_H
 #define TRI_BASE_STATUS_H

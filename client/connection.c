@@ -221,7 +221,8 @@ static trireme_result say_hello(trireme *c, int64_t deadline, trireme_error *err
   return TRIREME_OK;
 }
 
-/* A coordinator that starts beside this client may have no socket file yet: that is waited for as an answer would be.
+/* A coordinator that starts at the same time as this client may have no socket file yet: that is waited for as an
+ * answer would be.
  */
 static tri_status await_socket(const char *endpoint, int timeout_ms, int64_t deadline, tri_error *err) {
   struct stat sb;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Errors of calls, and the sizes of structs by which versions of the header are told apart. */
+/* Errors of calls, and the sizes of structs by which versions of the header are distinguished. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>

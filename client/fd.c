@@ -2,7 +2,8 @@
 /* A descriptor for event loops. ZeroMQ's own are edge-triggered: they tell that its thread has something for this
  * one, and sending takes that in without saying so. The descriptor here is an epoll over them and over an eventfd,
  * which is readable while events that have been taken in are still to be given: poll sees all of them, whichever call
- * took it in. A timer beside them is for what is due without word from ZeroMQ, as the next attempt to connect. */
+ * took it in. A timer in addition to them is for what is due without word from ZeroMQ, as the next attempt to connect.
+ */
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/timerfd.h>

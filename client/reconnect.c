@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A connection that was lost is made again, and what is kept is asked again over the new one. Nothing here waits: the
- * calls of the program do, and come back when something is due. */
+ * calls of the program do, and return when something is due. */
 #include <stdio.h>
 
 #include "client/internal.h"

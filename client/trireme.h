@@ -20,10 +20,10 @@
  * One connection carries any number of requests at a time; each request is known by the number that the library gave
  * it, and every event names that number.
  *
- * A coordinator that goes away and comes back is a pause: trireme_next connects anew, and asks again for all that has
+ * A coordinator that goes away and returns is a pause: trireme_next connects anew, and asks again for all that has
  * not ended, under the same numbers. A request of which nothing has come is submitted again under its request_id, which
  * every one has; of others the job is attached to, and what has come is not given a second time. No token is given
- * twice, none is left out, and none is of another answer: the library compares what comes again with what it has given.
+ * twice, none is left out, and none is of another answer: the library compares what is repeated with what it has given.
  * A request that cannot be continued so ends with an ERROR "coordinator_lost": its coordinator is away for more than
  * reconnect_timeout_ms, in which case TRIREME_CLOSED follows, or the next one there does not know the job any more
  * (without a journal, or since a minute has passed) and its draws are not fixed by a seed, or has another answer.
@@ -58,7 +58,7 @@ extern "C" {
 #endif
 
 /* The result of a call. Any call that can fail may say NO_MEMORY, or FAILED for what no program can mend.
- * Besides them and OK:
+ * In addition to them and OK:
  * - trireme_connect: INVALID, TIMEOUT (no answer from there), REFUSED, CLOSED, PROTOCOL, INTERRUPTED; FAILED with the
  *   code "not_found" where there is no socket.
  * - what sends a request: INVALID, TIMEOUT (no room in time), INTERRUPTED: nothing was sent; CLOSED, REFUSED.
@@ -168,9 +168,9 @@ typedef struct trireme_request {
   double length_penalty; /* of a beam search. NaN: the model's own value, else 1 */
   trireme_early_stopping early_stopping;
   int64_t logprobs;      /* -1: none; 0 .. 20: of each token and that many alternatives */
-  bool ignore_eos, echo; /* go on after the end of the text; repeat the prompt's text, or that of its ids, first */
+  bool ignore_eos, echo; /* continue after the end of the text; repeat the prompt's text, or that of its ids, first */
   bool no_stream;        /* no events but the last one, which holds the whole text */
-  bool continue_on_disconnect; /* go on when this connection ends: trireme_attach finds it again */
+  bool continue_on_disconnect; /* continue when this connection ends: trireme_attach finds it again */
   const trireme_string *stop;  /* texts that end the generation */
   size_t num_stop;
   const uint32_t *stop_token_ids;
@@ -322,8 +322,8 @@ typedef struct trireme_group_status {
   double stream_pass_s;                       /* from the end of the last pass but one to that of the last */
   double stream_stall_s;                      /* that steps have waited */
   double stream_bytes_per_s;                  /* that the source has shown to give */
-  /* KV blocks in the host's memory, for preempted sequences; zeros without them. Since the start: sequences that have
-   * left what they had computed there and have come back to it, and the bytes of all ranks. */
+  /* KV blocks in the host's memory, for preempted sequences; zeros without them. Since
+   * the start: sequences swapped out and in again, and the bytes of all ranks. */
   uint64_t host_kv_pages, host_kv_pages_used;
   uint64_t swaps_out, swaps_in, swapped_out_bytes, swapped_in_bytes;
   uint64_t stream_peer_bytes; /* of streamed_bytes: that another shard of the host has read for this one */

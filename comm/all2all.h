@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The exchange of a layer with experts among the data-parallel ranks of a replica (DeepSpeed-Inference, Aminabadi et
- * al. 2022, section V.B): rows go to the ranks that have their experts, and what these compute of them comes back.
+ * al. 2022, section V.B): rows go to the ranks that have their experts, and their results are returned.
  *
  * The ranks of a pipeline stage are dp x tp, tensor rank fastest: stage rank s = d * tp + t. A data-parallel rank's
  * rows and their routing are the same on all of its tensor ranks. An expert lies in etp slices on the stage ranks
@@ -14,8 +14,8 @@
  *
  *   ALLGATHER    All rows go to the whole column; a reduce-scatter over it brings the results back. Nothing of it
  *                depends on what the tables say, so that libraries do it on device memory and no host waits for it.
- *   COORDINATED  (d, t) sends a row to those (d', t) alone that have one of its experts, and adds what comes back in
- *                the order of d'. Experts of other columns are their columns' to serve. On device memory the column's
+ *   COORDINATED  (d, t) sends a row to those (d', t) alone that have one of its experts, and adds
+ * the results in the order of d'. Experts of other columns are their columns' to serve. On device memory the column's
  *                communicator does it, where that has dispatch and combine (kernels/expert_rows.h).
  *
  * Each of the tp columns moves all rows at once, O(dp) messages a rank instead of O(dp * tp), and needs none of the

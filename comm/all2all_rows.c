@@ -71,7 +71,7 @@ tri_status tri_all2all_send_rows(tri_all2all *e, const float *x, float *all) {
   return TRI_OK;
 }
 
-/* Adds what has come back of a row in the order of the peers, in the first one's place. NULL: nothing has. */
+/* Adds the results of a row in the order of the peers, in the first one's place. NULL: nothing has. */
 static const float *sum_of_row(tri_all2all *e, int row) {
   float *sum = NULL;
   for (int peer = 0; peer < e->cfg.dp; peer++) {

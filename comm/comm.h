@@ -7,16 +7,16 @@
  * What holds for every slot:
  * - All buffers of a call are of the communicator's kind of memory: the host's, or that of the device's backend which
  *   it was made for. Nothing but what the slot says is asked of their alignment.
- * - On device memory a call returns when its work is on the compute stream, in the order of the calls. What is sent
- *   goes on the send stream, after what the compute stream has at that moment. On host memory a call returns when it
- *   is done.
+ * - On device memory a call returns when its work is on the compute stream, in the order of the calls. What
+ * is sent is queued on the send stream, after what the compute stream has at that moment. On host memory a call returns
+ * when it is done.
  * - Collectives are called by all ranks, in the same order and with the same sizes.
  * - A status other than TRI_OK, TRI_AGAIN and TRI_UNSUPPORTED is the communicator's end: every later call returns the
  *   first one at once, and tri_comm_query tells it at any time, so that a step may run to its end and look once. On
  *   device memory it may come with a later call, or with tri_comm_poll. TRI_PEER_LOST, TRI_TIMEOUT (of the
  *   configuration's limit), TRI_ABORTED (tri_comm_abort, or policy.stop), TRI_NO_MEMORY, TRI_TOO_LARGE,
  *   TRI_DEVICE_LOST can come from any slot.
- * - TRI_UNSUPPORTED says that the communicator lacks the slot; nothing has happened, and it goes on as before.
+ * - TRI_UNSUPPORTED says that the communicator lacks the slot; nothing has happened, and it continues as before.
  * - Every wait inside goes through tri_wait with the configuration's policy and limit. One thread at a time calls the
  *   slots; abort and query may be called by any.
  *
@@ -186,8 +186,8 @@ static inline void tri_comm_destroy(tri_comm *c) { /* NULL is fine */
   if (c) c->ops->destroy(c);
 }
 
-/* Every rank learns whether all can go on, so that none goes on alone: st where it is a failure, TRI_PEER_LOST where
- * another rank has one. Host memory; all ranks call it. */
+/* Every rank learns whether all can continue, so that none continues alone: st where it is a failure, TRI_PEER_LOST
+ * where another rank has one. Host memory; all ranks call it. */
 static inline tri_status tri_comm_agree(tri_comm *c, tri_status st) {
   float failed = st != TRI_OK;
   tri_status comm = tri_comm_all_reduce(c, &failed, 1);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The doors that MPI opens to the network. Open MPI 4's TCP transport listens on every address of a host, whatever
- * networks it is told to use, and one byte from anybody holds a rank up as long as the connection lasts: so ranks of
+ * networks it is to use, and one byte from anybody holds a rank up as long as the connection lasts: so ranks of
  * one host get along without it, and those of several answer to each other's hosts alone. */
 #include <arpa/inet.h>
 #include <dirent.h>

@@ -5,7 +5,7 @@
  * to_client and look (TRI_AGAIN keeps a message for later, TRI_CLOSED may cancel a job), the status of to_worker (other
  * than TRI_OK leaves a job in the queue), and the status, the ids and the numbers of tokenize, and random's bytes.
  * Outputs are the calls on tri_core_io. The same inputs in the same order give the same outputs. Of these a journal
- * keeps what another core must know to go on (record.h). One thread owns it. */
+ * keeps what another core must know to continue (record.h). One thread owns it. */
 #ifndef TRI_COORDINATOR_CORE_H
 #define TRI_COORDINATOR_CORE_H
 
@@ -39,7 +39,7 @@ void tri_core_set_crowded(tri_core *c, bool crowded);
 void tri_core_stood_still(tri_core *c, int64_t now);
 /* Sees to deadlines, leases, retries and the watchdog. Called about ten times a second. */
 void tri_core_tick(tri_core *c, int64_t now);
-/* Takes no new work; replicas are told to leave when the last job has ended. The watchdog is suspended, as what ranks
+/* Takes no new work; replicas have to leave when the last job has ended. The watchdog is suspended, as what ranks
  * have reported may come after the request to end. */
 void tri_core_drain(tri_core *c);
 /* Ends every job with an error, here and in its replica: the cluster goes down. */

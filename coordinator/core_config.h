@@ -75,14 +75,14 @@ typedef struct tri_core_config {
   bool pools_as_model;                  /* an encoder's pooling is not another than that of its checkpoint */
   uint64_t model_hash;                  /* tri_model_config_hash, which workers must have, too; 0: any */
   uint64_t response_cache;              /* bytes of answers that are kept; 0: none are */
-  uint64_t most_retained;               /* bytes of jobs that have ended, for clients that come back; 0: any */
+  uint64_t most_retained;               /* bytes of jobs that have ended, for clients that return; 0: any */
   uint32_t tp, pp, dp, ep;              /* the layout that workers must have; 0: any */
   uint32_t num_replicas, replica_ranks; /* replica_ranks: of each */
   /* Borrowed, [num_replicas, replica_ranks]: the public key of each rank, over whose connections alone it is heard. */
   const uint8_t (*rank_keys)[TRI_OWNER_BYTES];
   bool starts_are_told; /* tri_core_replica_expected tells of each start of a replica, and no other may register */
   bool route_by_prefix; /* replicas have prefix caches */
-  bool lost_for_good;   /* a replica that is lost does not come back */
+  bool lost_for_good;   /* a replica that is lost does not return */
   uint64_t seed;        /* of the seeds of requests that bring none; 0: they are random */
   int64_t max_queue;    /* jobs that wait or run */
   int64_t max_queued_per_client;  /* the same of one flow; 0: what its share is */

@@ -24,7 +24,7 @@ struct tri_core {
   tri_core_facts facts;
   int64_t started_ns;
   bool draining;  /* no new work is taken */
-  bool ending;    /* jobs end since the cluster does: the next start goes on with them */
+  bool ending;    /* jobs end since the cluster does: the next start continues with them */
   bool restoring; /* jobs of an earlier coordinator are being made */
 };
 

@@ -176,9 +176,9 @@ static void end_at_once(struct server *s, int64_t now, const char *why, bool fai
   s->failed |= failed;
 }
 
-/* A fault ends the cluster, not its users. What a journal has goes on in the next start, and a client that is told of
- * an end gives up: as after a kill, clients are told nothing and wait. In a drain no client is to wait: the end was
- * asked for.
+/* A fault ends the cluster, not its users. What a journal has continues in the next start, and a
+ * client that hears of an end gives up: as after a kill, clients get no message and wait. In a drain no client is to
+ * wait: the end was asked for.
  */
 static void end_by_fault(struct server *s, int64_t now, const char *why) {
   tri_core_load load;
@@ -273,7 +273,7 @@ static void tick(struct server *s) {
   if (s->draining && now > s->drain_deadline && !s->leaving) drain_is_over(s, now);
 }
 
-/* Jobs whose end could not be recorded end here: what is on the disk is what the next start goes on with. */
+/* Jobs whose end could not be recorded end here: what is on the disk is what the next start continues with. */
 static void lose_journal(struct server *s, const tri_error *err) {
   char why[TRI_ERROR_MESSAGE + 64];
   s->recorder_failed = true;

@@ -62,7 +62,7 @@ int main(int argc, char **argv) {
   s.supervisor = (tri_supervisor){
       .event_fd = s.opts.event_fd, .notice_fd = s.opts.notice_fd, .on_event = server_take_event, .ctx = &s};
   bool mpi = s.opts.launch == TRI_LAUNCH_MPI;
-  /* A supervisor's end is told by SIGHUP, so that clients hear of it; mpirun's end by SIGKILL, as for every rank. */
+  /* A supervisor's end raises SIGHUP, so that clients hear of it; mpirun's end raises SIGKILL, as for every rank. */
   int at_its_end = s.opts.event_fd >= 0 ? SIGHUP : 0;
   prctl(PR_SET_PDEATHSIG, mpi ? SIGKILL : at_its_end);
   s.signals = (tri_signal_history){.mpi = mpi, .supervised = s.opts.event_fd >= 0};

@@ -10,7 +10,7 @@
 enum {
   TRIM_TICKS = 5,      /* in which memory is given back after a rebind: the library frees some time after the close */
   PATIENCE_TICKS = 20, /* above the cap, whatever is closed */
-  SOCKETS_SHARE = 4,   /* of the cap: less beside the jobs is not what a rebind would free */
+  SOCKETS_SHARE = 4,   /* of the cap: less apart from the jobs is not what a rebind would free */
 };
 
 double tri_resident_mb(void) {

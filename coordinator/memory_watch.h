@@ -17,10 +17,10 @@ typedef struct tri_memory_watch {
 
 double tri_resident_mb(void); /* of this process */
 void tri_memory_watch_begin(tri_memory_watch *w, double cap_mb);
-/* Returns true when the client socket, with all its peers, is to be closed and bound anew. Memory that does not come
- * back thereby is held elsewhere: after a while it counts as the new base, so that clients are not thrown out
- * for ever. Where jobs have most of it nothing is closed: is_crowded says so until there is room. Called ten times a
- * second with the memory that is resident. */
+/* Returns true when the client socket, with all its peers, is to be closed and bound anew. Memory that
+ * does not return thereby is held elsewhere: after a while it counts as the new base, so that clients are not thrown
+ * out for ever. Where jobs have most of it nothing is closed: is_crowded says so until there is room. Called ten times
+ * a second with the memory that is resident. */
 bool tri_memory_watch_tick(tri_memory_watch *w, double mb);
 
 #endif

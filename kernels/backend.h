@@ -29,7 +29,7 @@ struct tri_roofline;    /* kernels/roofline.h */
 struct tri_random_fill; /* kernels/random.h */
 
 /* Queues of a device. What is put on one runs in that order; between two only events say what comes first. Ops,
- * upload, download and copy_rows go to COMPUTE (or to the side stream beside it: side_begin), upload_rows to COPY, what
+ * upload, download and copy_rows go to COMPUTE (or to the side stream: side_begin), upload_rows to COPY, what
  * a communicator of device memory sends to SEND, and peer_copy to PEER. A backend without `async` runs everything where
  * it is called. */
 typedef enum tri_stream {
@@ -126,15 +126,16 @@ typedef struct tri_backend_ops {
   void (*stream_wait)(tri_backend *be, tri_stream stream, int event);
   tri_status (*event_query)(tri_backend *be, int event);
   tri_status (*event_wait)(tri_backend *be, int event);
-  /* Lets the calling thread use upload_rows, peer_copy and the four above, too, beside the one that uses everything. */
+  /* Lets the calling thread use upload_rows, peer_copy and the four above, too, concurrently with the one that uses
+   * everything. */
   void (*join_thread)(tri_backend *be);
   /* Copies rows of `width` bytes, `pitch` bytes apart, inside the backend's memory, on the compute stream. */
   void (*copy_rows)(tri_backend *be, void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
                     size_t rows);
-  /* The side stream: ops launched between side_begin and side_end come after those before side_begin, and run
-   * beside those after side_end until side_join; what follows that comes after both. Neither side may write what the
-   * other one reads or writes. Uploads, downloads and calls of the host go there, too. On the CPU all run in the order
-   * of their launches. */
+  /* The side stream: ops launched between side_begin and side_end come after those before side_begin, and
+   * run concurrently with those after side_end until side_join; what follows that comes after both. Neither side may
+   * write what the other one reads or writes. Uploads, downloads and calls of the host go there, too. On the CPU all
+   * run in the order of their launches. */
   void (*side_begin)(tri_backend *be);
   void (*side_end)(tri_backend *be);
   void (*side_join)(tri_backend *be);
@@ -184,7 +185,7 @@ typedef struct tri_backend_ops {
    * On the CPU a copy of the struct. */
   tri_status (*bind_batch)(tri_backend *be, int number, const tri_batch *host, const tri_attention_args *attentions,
                            int num_attentions, tri_batch *out);
-  /* Makes room for the largest workspace that any plan asked for, and beside it for ops on the side stream. Called
+  /* Makes room for the largest workspace that any plan asked for, and for ops on the side stream. Called
    * between plan and launch, only when one of them grew. */
   tri_status (*reserve)(tri_backend *be, size_t workspace, size_t of_side);
   /* Makes room for samples of so many rows with so many biases and banned ids and a mask each, so that none is made
@@ -254,6 +255,8 @@ struct tri_backend {
   void *module; /* the shared library that a backend came from */
 };
 
+/* Opens the backend of config->name: "cpu" (also for NULL), "cuda", "ref", or "auto", which is cuda where that can be
+ * opened and config->deterministic is off, else cpu. The caller destroys *out. */
 tri_status tri_backend_create(const tri_backend_config *config, tri_backend **out, tri_error *err);
 void tri_backend_destroy(tri_backend *be); /* NULL is fine */
 
@@ -267,7 +270,7 @@ TRI_OP_LIST(X)
 void tri_backend_fill_unsupported(tri_backend *be);
 void tri_backend_fill_ref(tri_backend *be);
 tri_status tri_backend_fill_cpu(tri_backend *be, const char *isa, tri_error *err);
-/* Loads the CUDA module, which lies beside the program or in the library folder beside its own, and lets it put its
+/* Loads the CUDA module, which is next to the program or in the library folder next to its own, and lets it put its
  * slots there. TRI_UNSUPPORTED with the reason where it is not there or cannot work here. */
 tri_status tri_backend_load_cuda(tri_backend *be, int device, tri_error *err);
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Experts that lie in the host's memory beside a device, and that the host's processors compute: what llama.cpp's
+/* Experts that are in host memory, and that the host's processors compute: what llama.cpp's
  * --cpu-moe does. A token reads few of a model's many experts, so that a host's memory reads those in less time than a
  * link takes to bring all of them, or those.
  *
  * A layer's experts are four pieces of work on the device's compute stream: the rows that they read go to pinned memory
- * with the choices, a tri_host_call has the host's backend compute them, and the results come back. What goes there is
- * small beside the weights that stay. Everything lies at fixed addresses and is made beforehand, so that a step
- * allocates nothing and can be recorded. */
+ * with the choices, a tri_host_call has the host's backend compute them, and the results return. What
+ * goes there is small compared with the weights that stay. Everything lies at fixed addresses and is made beforehand,
+ * so that a step allocates nothing and can be recorded. */
 #ifndef TRI_KERNELS_HOST_EXPERTS_H
 #define TRI_KERNELS_HOST_EXPERTS_H
 

@@ -10,7 +10,7 @@
 typedef struct tri_roofline tri_roofline;
 struct tri_roofline {
   /* Seconds that reading so many bytes takes, on all threads of the backend's pool or by the whole device; each call
-   * goes on where the last one ended. */
+   * continues where the last one ended. */
   double (*read)(tri_roofline *f, double bytes);
   /* Seconds per multiply-add of the BLAS's GEMM at the size that it does best (found at create): one GEMM per
    * thread, or one for the whole device. */

@@ -14,8 +14,8 @@ typedef struct tri_logit_bias {
 /* The parameters of one sequence's sampling. Order of application: mask, logit bias and banned ids, repetition /
  * presence / frequency penalties, temperature, then min_p, top_k, top_p on the tempered distribution; one sample from a
  * counter-based generator keyed by (seed, counter). temperature 0, or a largest logit that is infinite: arg-max of the
- * penalised logits, lowest id on a tie. A logit that is not a number counts as infinity. Such samples are told by
- * `broken`. */
+ * penalised logits, lowest id on a tie. A logit that is not a number counts as infinity. Such
+ * samples are reported by `broken`. */
 #define TRI_SAMPLE_MEMBER_(context, type, name, option, least, most, def, absent, sampler, help)                       \
   TRI_SAMPLE_##sampler(name)
 #define TRI_SAMPLE_NONE(name)

@@ -16,10 +16,10 @@ typedef struct tri_aio tri_aio;
 typedef struct tri_aio_read {
   int fd;
   bool direct; /* the descriptor has O_DIRECT: the kernel waits for the disk by itself */
-  void *to;    /* untouched by the caller until the read has come back */
+  void *to;    /* untouched by the caller until the read has ended */
   size_t bytes;
   uint64_t offset;
-  int tag; /* what comes back with the result */
+  int tag; /* what is returned with the result */
 } tri_aio_read;
 
 /* One thread calls these. */

@@ -142,7 +142,7 @@ static tri_status open_file(const char *path, int *out, tri_error *err) {
   if (fd < 0)
     return tri_fail(err, TRI_IO, path, "the pack %s cannot be opened: %s", path,
                     errno == ELOOP ? "it is a symbolic link" : strerror(errno));
-  /* O_NONBLOCK has done its work; where a file system does not know it, reads over io_uring would come back empty. */
+  /* O_NONBLOCK has done its work; where a file system does not know it, reads over io_uring would return nothing. */
   if (fstat(fd, &s) || !S_ISREG(s.st_mode) || fcntl(fd, F_SETFL, 0)) {
     close(fd);
     return tri_fail(err, TRI_IO, path, "%s is not a file, so it cannot be a pack", path);

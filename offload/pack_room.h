@@ -19,7 +19,7 @@ typedef struct tri_pack_rooms {
   int num_keys;
 } tri_pack_rooms;
 
-/* Looks, and changes nothing: TRI_OK where the pack is there, or where its maker would find room for it beside those in
+/* Looks, and changes nothing: TRI_OK where the pack is there, or where its maker would find room for it and those in
  * `rooms`, to which it is added. All have the same folders. Otherwise fails as tri_striped_pack_make would: with
  * TRI_NO_CAPACITY (the file and both numbers), TRI_PERMISSION, or TRI_IO. */
 tri_status tri_striped_pack_check(const tri_pack_paths *paths, const tri_weight_pack_layout *layout,

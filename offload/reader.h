@@ -2,8 +2,8 @@
 /* Byte ranges of files, many at a time, into a ring of buffers: what fills weights from a disk.
  *
  * Reads go past the page cache where the file system allows it (O_DIRECT), and through it otherwise. A range may begin
- * and end anywhere: what is read is whole blocks around it. Reads that come back short, interrupted or refused for want
- * of alignment are asked for again, and only then is a failure told.
+ * and end anywhere: what is read is whole blocks around it. Reads that end short, interrupted or refused for want
+ * of alignment are asked for again, and only then is it a failure.
  *
  * One thread uses a reader. Ranges of whole blocks can go straight to where they belong. Buffers lie side by side in
  * memory that the caller may give (pinned for a device). */

@@ -2,10 +2,10 @@
 /* The places of a model's parts in a ring that has room for some of them, when they come and go in a fixed order that
  * repeats. Pure arithmetic.
  *
- * Positions number the loads: position p is part p mod num_parts. Each part has a fixed offset, so that a
- * reader is told once where it is. Places are given one after the other in rounds: each begins at the ring's start,
- * and so does the first of every pass. Rounds are made as equal as can be, so that where a pass ends no part waits for
- * one that came shortly before. */
+ * Positions number the loads: position p is part p mod num_parts. Each part has a fixed offset, so
+ * that a reader needs its place only once. Places are given one after the other in rounds: each begins at the ring's
+ * start, and so does the first of every pass. Rounds are made as equal as can be, so that where a pass ends no part
+ * waits for one that came shortly before. */
 #ifndef TRI_OFFLOAD_RING_H
 #define TRI_OFFLOAD_RING_H
 

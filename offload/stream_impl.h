@@ -119,7 +119,7 @@ static inline void tri_stream_publish(tri_weight_stream *s, uint64_t number, siz
  * from another device's. */
 void tri_stream_copy_up(tri_weight_stream *s, char *to, const void *data, size_t bytes, struct copy c);
 void tri_stream_copy_across(tri_weight_stream *s, char *to, const void *data, size_t bytes, struct copy c);
-/* Returns whether there is room for one more; from the host beside those that reads lead to. */
+/* Returns whether there is room for one more; from the host in addition to those that reads lead to. */
 bool tri_stream_can_copy_up(const tri_weight_stream *s);
 bool tri_stream_can_copy_across(const tri_weight_stream *s);
 /* Does what is to be done after the copies that have ended. */

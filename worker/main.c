@@ -176,7 +176,7 @@ static void log_sentence(const tri_serve_options *o, const tri_model_config *c) 
 }
 
 /* Others may wait in a collective for this rank: leaves without finalizing, and lets the launcher end them. A folder
- * that is gone may come back: that the supervisor tries again. */
+ * that is gone may return: that the supervisor tries again. */
 static void leave(void *ctx, tri_status st, const tri_error *err) {
   tri_worker *w = ctx;
   bool asked = st == TRI_ABORTED && atomic_load(&w->drain);
@@ -298,9 +298,9 @@ static tri_status start(tri_worker *w, int *argc, char ***argv, tri_error *err) 
   if (w->opts.launch != TRI_LAUNCH_SELF) TRI_TRY(tri_comm_mpi_local(joined, &local_rank, &local_size));
   tri_start_watch_phase(&w->start_watch, "backend", NULL);
   TRI_TRY(take_hardware(w, joined, local_rank, local_size, &cc.policy, &local_ranks, err));
-  /* On shared cores, shared memory saves most of a collective. With a core for each rank, a program beside them
-   * that takes one makes rounds through shared memory ten times slower than MPI's messages, which is not understood
-   * yet. */
+  /* On shared cores, shared memory saves most of a collective. With a core for each rank, another
+   * program that takes one makes rounds through shared memory ten times slower than MPI's messages, which is not
+   * understood yet. */
   cc.messages_only = cc.policy.spin_us > 0;
   st = tri_comm_split(joined, 0, w->rank, &cc, &world);
   if (st != TRI_OK) {

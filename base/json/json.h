@@ -61,6 +61,7 @@ size_t tri_json_size(const tri_json *j);           /* members or elements; 0 oth
 const tri_json *tri_json_at(const tri_json *array, size_t i);
 const tri_json *tri_json_get(const tri_json *object, const char *key); /* NULL when absent (or no object) */
 
+/* Sets *out of an integer; false, with *out as it was, where j is NULL or anything else. */
 bool tri_json_as_int(const tri_json *j, int64_t *out);
 bool tri_json_as_num(const tri_json *j, double *out); /* integers too; false for what no finite double is near to */
 bool tri_json_as_bool(const tri_json *j, bool *out);

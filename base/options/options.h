@@ -154,8 +154,8 @@ typedef struct tri_options tri_options;
  * outlive *out; the strings in dest live until tri_options_free. After --help or --version nothing is checked. */
 tri_status tri_options_parse(const tri_options_spec *spec, void *dest, int argc, char *const *argv, tri_options **out,
                              tri_error *err);
-/* The same for a main(): prints help, version (stdout) or the mistake (stderr) and returns the exit code, or -1 to go
- * on with *out. It sees to the limits of the process, too, and opens the standard files where they are closed
+/* The same for a main(): prints help, version (stdout) or the mistake (stderr) and returns the exit code, or -1 to
+ * continue with *out. It sees to the limits of the process, too, and opens the standard files where they are closed
  * (tri_file_open_standard). */
 int tri_options_main(const tri_options_spec *spec, void *dest, int argc, char *const *argv, tri_options **out);
 void tri_options_free(tri_options *o); /* NULL is fine */

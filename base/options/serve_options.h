@@ -68,7 +68,7 @@ typedef struct tri_serve_options {
   int tokenizer_threads;
   const char *client_share;
   int64_t max_queue, max_queued_per_client;
-  uint64_t max_queue_bytes; /* 0: half of what memory_cap leaves beside the response cache */
+  uint64_t max_queue_bytes; /* 0: half of what memory_cap leaves after the response cache */
   double max_queue_time;    /* seconds; 0: any */
   uint64_t memory_cap, response_cache;
   const char *journal; /* NULL: none */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A call that is written as tags. Its arguments are made JSON, one parameter at a time.
  *
- * Models leave out closing tags, and write tags in values. A value therefore ends where the tags after it go on as a
- * call does; any other tag is a part of it. */
+ * Models leave out closing tags, and write tags in values. A value therefore ends where
+ * the tags after it continue as a call does; any other tag is a part of it. */
 #include <string.h>
 
 #include "client/chat/call_scan.h"

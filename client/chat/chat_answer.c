@@ -189,7 +189,7 @@ static size_t find_call(const chat_answer *a, const char *s, size_t n, bool *who
 static tri_status in_text(chat_answer *a, const char *s, size_t n, bool last, size_t *used) {
   size_t blanks = a->blank ? count_blanks(a, s, n) : 0;
   bool whole = false, bare = false;
-  if (a->blank && blanks == n) { /* to be dropped beside calls */
+  if (a->blank && blanks == n) { /* to be dropped next to calls */
     if (last && !a->num_calls) give(a, CHAT_PART_TEXT, s, n);
     if (last) *used = n;
     return TRI_OK;

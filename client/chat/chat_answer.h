@@ -3,9 +3,9 @@
  * on the pieces in which the answer comes, and all that is certain is given at once.
  *
  * A call is given with the first value of its arguments, or when it is whole without one: until then it may be text.
- * The arguments that follow are an object of JSON in any case. Where they go on as no object does, or the answer ends,
- * the call is broken: what has been given is completed with a quote and brackets, and the rest is text. A call whose
- * arguments are whole stays one, whatever comes after them but the end of the answer.
+ * The arguments that follow are an object of JSON in any case. Where they continue as no object does, or the answer
+ * ends, the call is broken: what has been given is completed with a quote and brackets, and the rest is text. A call
+ * whose arguments are whole stays one, whatever comes after them but the end of the answer.
  *
  * In arguments that the model writes as JSON a key may come twice, as the model wrote it; most readers take the last.
  * Of a parameter in tags that comes twice the first stays, as it has been given when the second comes. Of `arguments`

@@ -100,7 +100,7 @@ trireme_result cli_next(trireme *c, int timeout_ms, cli_presence *p, trireme_eve
     int wait = left < 0 || left > LOOK_MS ? LOOK_MS : left;
     trireme_result r = trireme_next(c, wait, e, error);
     bool away = trireme_is_away(c);
-    if (r == TRIREME_TIMEOUT || !away) say(p, away); /* of one that never comes back the error speaks */
+    if (r == TRIREME_TIMEOUT || !away) say(p, away); /* the error is about one that never returns */
     if (r != TRIREME_TIMEOUT) return r;
     if (left >= 0) left -= wait;
     if (!left) return r;

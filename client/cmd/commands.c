@@ -33,8 +33,8 @@ static void exec_beside(const char *program, const char *suffix, char **argv) {
   if ((size_t)snprintf(slash, sizeof path - used, "%s/%s", suffix, program) < sizeof path - used) execv(path, argv);
 }
 
-/* Replaces the process by `program`, found beside this one, in ../libexec/trireme or on PATH, which is told that its
- * name is `called`. Returns only when that fails. */
+/* Replaces the process by `program`, found next to this one, in ../libexec/trireme or on PATH, with
+ * the name `called`. Returns only when that fails. */
 static int replace(const char *program, const char *called, char **argv) {
   char *name = tri_strdup(called), *first = argv[0];
   if (!name) return TRI_EXIT_FAILED;

@@ -10,7 +10,7 @@ typedef struct cmd_command {
   int (*run)(int argc, char **argv);
   const char *program; /* that takes this one's place, where run is NULL, */
   const char *help;
-  const char *called; /* and is told that this is its name; NULL: its own */
+  const char *called; /* with this name; NULL: its own */
 } cmd_command;
 
 /* Returns the command of that name in a table of n, NULL where there is none. */

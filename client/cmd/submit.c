@@ -120,7 +120,7 @@ static int end_of(const trireme_event *e) {
   return ok ? TRI_EXIT_OK : TRI_EXIT_FAILED;
 }
 
-/* Tells those who did not say how long an answer may be that it was cut. In JSON the reason stands beside the text. */
+/* Tells those who did not say how long an answer may be that it was cut. In JSON the reason is next to the text. */
 static void note_length(const cmd_submit_options *o, const trireme_event *e) {
   if (o->json || o->request.r.max_tokens != TRIREME_UNSET) return;
   for (size_t i = 0; i < e->done.num; i++)

@@ -293,7 +293,7 @@ static void draw(batch *b, bool last) {
   many_bar_draw(&b->bar, b->succeeded + b->failed + b->answered_before, b->answered_before, words, last);
 }
 
-/* The last line: the bar as it ended, or, where there was none, what stood beside it. */
+/* The last line: the bar as it ended, or, where there was none, what was next to it. */
 static void draw_end(batch *b) {
   char words[WORDS_BYTES];
   draw(b, true);

@@ -107,7 +107,7 @@ static tri_status read_all(submit_done *d, output *o, tri_error *err) {
   return st;
 }
 
-/* The answers are written beside the output, and take its place where it has something else as well. */
+/* The answers are written next to the output, and take its place where it has something else as well. */
 static tri_status read_output(submit_done *d, const char *path, tri_error *err) {
   output o = {.path = path, .from = fopen(path, "re")};
   size_t len = strlen(path) + sizeof ".resume";

@@ -25,7 +25,7 @@ void gw_ignored_fields(gateway *g, const oai_ignored *ignored, char out[256]) {
   for (char *name; (name = strsep(&rest, ","));) log_once(g, name + strspn(name, " "));
 }
 
-/* Counts what a document is made of beside values, each of which takes memory and time far beyond its bytes. */
+/* Counts what a document is made of apart from values, each of which takes memory and time far beyond its bytes. */
 static size_t count_parts(const char *s, size_t len) {
   size_t n = 0;
   bool in_text = false;

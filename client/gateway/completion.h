@@ -29,7 +29,7 @@ typedef struct gw_choice {
 typedef struct gw_completion_form {
   const char *id_prefix, *object, *chunk_object;
   const char *prompt_field; /* what an error of the prompt is an error of */
-  bool prompt_beside;       /* the prompt's token ids stand beside the choices, and not in each */
+  bool prompt_beside;       /* the prompt's token ids are next to the choices, and not in each */
   void (*add_logprobs)(oai_logprobs *l, const trireme_choice *c);
   void (*begin)(gw_completion *s); /* a stream's first events; NULL: none */
   void (*text)(gw_completion *s, size_t choice, const char *text, size_t len);
@@ -59,7 +59,7 @@ struct gw_completion {
 
 struct gw_task;
 /* Keeps what the answer to a request needs that has been read, and makes room for its choices. more: bytes that the
- * endpoint keeps beside it. */
+ * endpoint keeps in addition. */
 tri_status gw_completion_open(gw_completion *s, struct gw_task *t, size_t more, tri_error *err);
 void gw_completion_close(gw_completion *s); /* also after a failure */
 /* Sends a job for each prompt. The exchange may be over then. */

@@ -94,17 +94,16 @@ struct gw_exchange {
   const gw_kind *kind;
   void *state;
   unsigned num_jobs, num_open;
-  size_t room;                    /* of jobs */
-  unsigned num_wanted, num_again; /* jobs in all; of those that were sent, what the queue had no room for */
-  unsigned at_once;               /* may be open */
-  bool accepted;                  /* the queue has taken one of its jobs */
-  gw_exchange *next_waiting;      /* for the next tick */
-  int64_t deadline_ns;            /* of a question that the coordinator answers at once; 0: none */
-  char caller[GW_KEY_NAME];       /* the name of its key, or without keys its address, which its jobs are told */
-  char id[GW_ID];                 /* of its answer; empty: it has none */
-  char external_id[GW_MOST_GIVEN_ID +
-                   1]; /* that its jobs are told for the log, as the client has given it; may be empty */
-  gw_job *jobs, one;   /* [room]: that one, unless there is room for more */
+  size_t room;                            /* of jobs */
+  unsigned num_wanted, num_again;         /* jobs in all; of those that were sent, what the queue had no room for */
+  unsigned at_once;                       /* may be open */
+  bool accepted;                          /* the queue has taken one of its jobs */
+  gw_exchange *next_waiting;              /* for the next tick */
+  int64_t deadline_ns;                    /* of a question that the coordinator answers at once; 0: none */
+  char caller[GW_KEY_NAME];               /* the name of its key, or without keys its address, for its jobs */
+  char id[GW_ID];                         /* of its answer; empty: it has none */
+  char external_id[GW_MOST_GIVEN_ID + 1]; /* for the log of its jobs, as the client has given it; may be empty */
+  gw_job *jobs, one;                      /* [room]: that one, unless there is room for more */
 };
 
 /* Makes the exchange of a connection, with room for one job. On failure the connection has been answered, and the state

@@ -285,7 +285,7 @@ static void head_done(http_conn *c) {
   if (c->parser.expects_continue && bufferevent_write(c->bev, "HTTP/1.1 100 Continue\r\n\r\n", 25)) reset(c);
 }
 
-/* The client has gone, or has sent ahead. A reset wakes the loop as bytes do, and would go on doing so: after bytes
+/* The client has gone, or has sent ahead. A reset wakes the loop as bytes do, and would keep doing so: after bytes
  * that stay in the socket the connection looks for one now and then. */
 static void on_hangup(int fd, short what, void *ctx) {
   http_conn *c = ctx;

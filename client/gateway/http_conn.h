@@ -61,7 +61,7 @@ typedef struct http_config {
 tri_status http_server_open(const http_config *config, const http_handler *handler, http_server **out, tri_error *err);
 void http_server_close(http_server *s); /* NULL is fine; gone is not called */
 int http_server_port(const http_server *s);
-/* Descriptors that the loop looks at beside its connections. */
+/* Descriptors that the loop looks at in addition to its connections. */
 typedef enum http_watched {
   HTTP_WATCH_COORDINATOR,
   HTTP_WATCH_FINDER,

@@ -48,7 +48,7 @@ static http_outcome refuse(http_parser *p, int status, const char *why) {
   return HTTP_REFUSED;
 }
 
-/* Bytes that no line has, besides the CR and LF of its end. */
+/* Bytes that no line has, apart from the CR and LF of its end. */
 static bool is_control(unsigned char c) { return (c < 0x20 && c != '\t') || c == 0x7f; }
 
 static bool same(http_str a, const char *b) { return a.len == strlen(b) && !strncasecmp(a.s, b, a.len); }

@@ -15,7 +15,7 @@
 
 enum {
   HTTP_MAX_HEADERS = 64,
-  HTTP_HEAD_BYTES = 16 * 1024, /* request line and headers; of a chunked body, extensions and trailers besides */
+  HTTP_HEAD_BYTES = 16 * 1024, /* request line and headers; of a chunked body, also extensions and trailers */
   HTTP_TARGET_BYTES = 2048,
 };
 

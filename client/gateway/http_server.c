@@ -18,7 +18,7 @@ enum { FIRST, AFTER, NUM_PRIORITIES = 3 };
 
 static struct timeval of_ms(int ms) { return (struct timeval){.tv_sec = ms / 1000, .tv_usec = ms % 1000 * 1000}; }
 
-/* One beyond the limit is told so, without a connection of its own: what it sends is not read. */
+/* One beyond the limit gets an error, without a connection of its own: what it sends is not read. */
 static void refuse(http_server *s, int fd) {
   char body[512], head[512], more[256] = "";
   size_t n = s->handler.error(s->handler.ctx, 503, "too many connections", body, sizeof body);

@@ -26,7 +26,7 @@ enum {
   BODIES_BYTES = 256 << 20,
   EVENTS_AT_ONCE = 256,   /* before the loop looks at its sockets again */
   SAME_REQUEST_MS = 1000, /* a second signal so soon after the first one is the same request */
-  OWN_DESCRIPTORS = 128,  /* beside connections: the loop's, libtrireme's */
+  OWN_DESCRIPTORS = 128,  /* in addition to connections: the loop's, libtrireme's */
 };
 
 /* ---- the coordinator ---- */
@@ -80,7 +80,7 @@ static void say_again(const gateway *g) {
     tri_log(TRI_LOG_ERROR, "gateway", "it has another tokenizer.json than %s: chat is not served", g->o.model);
 }
 
-/* A coordinator that was away may come back with another model. */
+/* A coordinator that was away may return with another model. */
 static void note_away(gateway *g) {
   bool away = g->client && trireme_is_away(g->client);
   if (away && !g->away) tri_log(TRI_LOG_WARN, "gateway", "the coordinator is away: requests wait for it");
@@ -125,7 +125,7 @@ static void take_found(void *ctx) {
   if (r == TRIREME_OK && gw_adopt(g, &found)) say_again(g);
 }
 
-/* Answers go on meanwhile: to connect waits. */
+/* Answers continue meanwhile: connecting waits. */
 static void find_coordinator(gateway *g) {
   if (g->client || g->finder || g->leaving || tri_now_ns() < g->again_ns) return;
   g->again_ns = tri_deadline_after_ms(AGAIN_MS);
@@ -215,7 +215,7 @@ static void on_reload(void *ctx, int number) {
 /* ---- the start ---- */
 
 /* Lets the process have as many descriptors as connections, where it may; returns for how many connections they are
- * enough. One beyond those is told so, where it would wait for a descriptor else. */
+ * enough. One beyond those gets an error; otherwise it would wait for a descriptor. */
 static unsigned raise_limit(unsigned connections) {
   struct rlimit l;
   rlim_t wanted = connections + OWN_DESCRIPTORS;

@@ -47,7 +47,7 @@ void gw_tasks_take(gw_tasks *s);
  * been answered and the state freed. kind->free must call gw_task_leave. */
 void gw_task_start(gateway *g, http_conn *c, const gw_kind *kind, void *state, gw_task *t);
 /* Says in run how many bytes the request keeps until its answer has ended, before it has them all: TRI_NO_MEMORY where
- * that is more than there is for it beside the others. */
+ * that is more than there is for it in addition to the others. */
 tri_status gw_task_keep(gw_task *t, size_t bytes, tri_error *err);
 size_t gw_tasks_kept(gw_tasks *s); /* by all of them */
 /* The exchange goes. Frees the state, now or when the thread is done with it. */

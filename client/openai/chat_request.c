@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The fields of /v1/chat/completions beside those of /v1/completions. */
+/* The fields of /v1/chat/completions in addition to those of /v1/completions. */
 #include "client/openai/chat_request.h"
 
 #include <inttypes.h>

@@ -30,7 +30,7 @@ typedef struct oai_completion_request {
 /* Fields that both endpoints have, of a structure that begins with a oai_completion_request. */
 extern const oai_field_table oai_completion_fields;
 void oai_completion_request_init(oai_completion_request *q);
-/* Checks them together, and makes of them what a job is told. */
+/* Checks them together, and makes of them the fields of a job. */
 tri_status oai_completion_check(oai_completion_request *q, tri_error *err);
 /* Reads a request of /v1/completions. Free *out in any case. */
 tri_status oai_completion_parse(const tri_json *object, oai_completion_request *out, oai_ignored *ignored,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Members of a request's JSON object, each of which goes to a field. null is as good as absent; a name that is not
- * known is ignored and told, or refused. Texts lie in the document that they were read from, until they are kept. */
+ * known is ignored and reported, or refused. Texts lie in the document that they were read from, until they are kept.
+ */
 #ifndef TRI_CLIENT_OPENAI_FIELDS_H
 #define TRI_CLIENT_OPENAI_FIELDS_H
 
@@ -10,7 +11,7 @@
 
 enum {
   OAI_MAX_PROMPTS = 2048, /* as OpenAI's API has it */
-  OAI_FIELD_BYTES = 65,   /* of a name that is told, and a NUL */
+  OAI_FIELD_BYTES = 65,   /* of a name that is reported, and a NUL */
 };
 
 /* Names of a request that mean nothing here. */

@@ -8,7 +8,7 @@
 
 #include "base/json/json_writer.h"
 
-/* A token that is no text by itself is told by its bytes, as OpenAI's API does: different ones stay different. */
+/* A token that is no text by itself is named by its bytes, as OpenAI's API does: different ones stay different. */
 static void add_token(tri_buf *b, const char *s, size_t len, uint32_t id) {
   tri_buf text = {0};
   if (!s) {

@@ -13,7 +13,7 @@ typedef struct oai_model {
   bool parse_special;      /* special tokens in messages are tokens */
   chat_calls calls;        /* how answers call tools */
   bool channels;           /* answers are made of channels, whose markers are special tokens: they are asked for */
-  bool reasoning;          /* what is between <think> and </think> is told apart */
+  bool reasoning;          /* what is between <think> and </think> is separated */
 } oai_model;
 
 /* Reads a folder; template_file: the chat template's, instead of the folder's; NULL: none. TRI_NOT_FOUND: the folder

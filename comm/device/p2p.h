@@ -27,13 +27,13 @@ typedef struct tri_p2p_figures {
 
 /* A communicator of the same ranks as host, which must outlive it; collective over host. Checks that all ranks can
  * reach each other's memory, and measures; some 0.2 s. Owns `rest`, a communicator of the same ranks, once it is made.
- * TRI_UNSUPPORTED with the reason: all ranks know that at least one of them cannot, and go on with rest alone.
+ * TRI_UNSUPPORTED with the reason: all ranks know that at least one of them cannot, and continue with rest alone.
  *
  * use: TRI_COMM_ROWS for dispatch and combine of `rows`, else NULL; TRI_COMM_SUMS for all_reduce; TRI_COMM_TRANSFERS
- * for isend and recv, of whole floats, which then must not be recorded. What is sent goes on a stream of its own:
+ * for isend and recv, of whole floats, which then must not be recorded. What is sent uses its own stream:
  * isend's buffer is in use until wait, which makes the compute stream wait. Tags that are equal
  * modulo the ranks share a mailbox and match in their order. A mailbox has two slots, of 32 MiB / ranks^2 each (8 MiB
- * of two ranks, 2 MiB of four, 512 KiB of eight): more than these hold goes on when the receiver has taken the first
+ * of two ranks, 2 MiB of four, 512 KiB of eight): more than these hold is sent when the receiver has taken the first
  * part, and what is sent later to the same peer goes after it.
  *
  * A peer that does not come in time, and abort(), set the communicator's error from the device or for it: the kernels

@@ -63,8 +63,8 @@ tri_status tri_p2p_open(tri_backend *be, tri_comm *host, tri_comm_use use, const
 void tri_p2p_close(tri_comm *c);
 /* Frees it, and this rank's memory, which the others have closed if they are still there. */
 void tri_p2p_free(tri_comm *c);
-/* p2p_agree.c: all ranks learn whether all can, and why one cannot: none goes on alone. TRI_UNSUPPORTED on every rank,
- * then. */
+/* p2p_agree.c: all ranks learn whether all can, and why one cannot: none continues alone. TRI_UNSUPPORTED on every
+ * rank, then. */
 tri_status tri_p2p_agree(tri_comm *host, const tri_error *mine, tri_error *err);
 tri_status tri_p2p_need(cudaError_t e, const char *what, tri_error *err);
 

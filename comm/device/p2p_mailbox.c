@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Transfers through mailboxes in the receiver's memory. They are sent on a stream of their own, so that the next lane's
- * step does not wait until this one's receiver is ready; what is received goes on the compute stream, where the steps
- * that it is for stand in the order in which it comes. What is longer than a slot goes in several messages. */
+ * step does not wait until this one's receiver is ready; what is received is queued on the compute stream, where the
+ * steps that it is for stand in the order in which it comes. What is longer than a slot goes in several messages. */
 #include <string.h>
 
 #include "comm/device/p2p_impl.h"
@@ -56,7 +56,7 @@ tri_status tri_p2p_send(tri_comm *c, const void *buf, size_t bytes, int peer, in
   return TRI_OK;
 }
 
-/* The host goes on: what is launched from here on waits. */
+/* The host continues: what is launched from here on waits. */
 tri_status tri_p2p_wait_sent(tri_comm *c, tri_comm_req *req) {
   if (!req->active) return TRI_OK;
   req->active = false;

@@ -62,7 +62,7 @@ static tri_status lost(struct measuring *m, cudaError_t e) {
   return TRI_DEVICE_LOST;
 }
 
-/* Before whatever the devices do together: where one rank cannot go on, none does. NCCL's kernels would wait for
+/* Before whatever the devices do together: where one rank cannot continue, none does. NCCL's kernels would wait for
  * it without end, and the host with them. */
 static tri_status agree(const struct measuring *m, tri_status st) { return tri_comm_agree(m->host, st); }
 

@@ -41,7 +41,7 @@ tri_status tri_boot_of_rank(const tri_boot *b, uint32_t replica, uint32_t rank, 
  * ranks, the secret keys (ranks of a replica one after the other) and the endpoint, which goes to the end of its line.
  * Another version is refused. */
 #define TRI_BOOT_VERSION "trireme-boot-2"
-/* Writes the file with mode 0600, replaced at once (written beside and renamed). */
+/* Writes the file with mode 0600, replaced at once (written under another name and renamed). */
 tri_status tri_boot_save(const char *path, const tri_boot *b, tri_error *err);
 /* Reads the file, and refuses one that others may read. Waits for the file until the deadline. */
 tri_status tri_boot_load(const char *path, int64_t deadline_ns, tri_boot *out, tri_error *err);

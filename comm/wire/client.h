@@ -30,7 +30,7 @@ enum {
   TRI_WIRE_MAX_LOGIT_BIAS = 512,
   TRI_WIRE_MAX_ALLOWED_IDS = 131072,
   TRI_WIRE_MAX_LOGPROBS = 20,
-  TRI_WIRE_MAX_TOKEN_TEXT = 1024, /* bytes of a token's text beside its logprob; longer ones are cut */
+  TRI_WIRE_MAX_TOKEN_TEXT = 1024, /* bytes of a token's text next to its logprob; longer ones are cut */
   TRI_WIRE_MAX_N = 64,
   TRI_WIRE_MAX_BEAMS = 10,
   TRI_WIRE_MAX_LENGTH_PENALTY = 10,
@@ -99,7 +99,7 @@ typedef struct tri_sampling {
   int64_t logprobs; /* -1: none; 0..20: that many alternatives (`logprobs`: true or a number; `top_logprobs`) */
   bool ignore_eos, echo;
   bool skip_special_tokens; /* in texts; true */
-  bool include_stop;        /* a text goes on to the end of what has stopped it (include_stop_str_in_output) */
+  bool include_stop;        /* a text continues to the end of what has stopped it (include_stop_str_in_output) */
   tri_wire_str stop[TRI_WIRE_MAX_STOP];
   int num_stop;
   uint32_t stop_token_ids[TRI_WIRE_MAX_STOP_IDS];

@@ -16,7 +16,7 @@
 tri_status tri_endpoint_resolve(const char *given, char out[TRI_ENDPOINT_BYTES], tri_error *err);
 
 /* Checks that a client can connect to it. Of ipc:// there must be a path that fits into an address, of tcp:// the port
- * must be one, and the host must have an address: ZeroMQ would go on asking for it in silence. */
+ * must be one, and the host must have an address: ZeroMQ would keep asking for it in silence. */
 tri_status tri_endpoint_check(const char *endpoint, tri_error *err);
 /* The same for a server to bind, where it is an option: TRI_USAGE. The port may be * or 0 (any that is free), and what
  * stands before it is left to ZeroMQ, which also knows * and interfaces by name. */

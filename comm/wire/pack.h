@@ -65,7 +65,7 @@ typedef struct tri_unpack {
   const uint8_t *p, *end;
 } tri_unpack;
 
-/* tri_wire_first is the same for bytes that may go on after the map. */
+/* tri_wire_first is the same for bytes that may continue after the map. */
 tri_status tri_unpack_check(const void *data, size_t len, tri_error *err);
 /* The next value, or the head of an array or map. False at the end (never before it in checked bytes). */
 bool tri_unpack_next(tri_unpack *u, tri_value *v);

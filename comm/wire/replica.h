@@ -130,8 +130,8 @@ typedef struct tri_replica_results {
   const tri_replica_result *results;
 } tri_replica_results;
 
-/* A rank's experts that lie on its device beside a host that has all of their layers, since the start; zeros without
- * any. */
+/* A rank's experts that are on its device in addition to a host that has all of their layers, since the start; zeros
+ * without any. */
 typedef struct tri_replica_hot {
   uint64_t slots;                        /* of a layer */
   uint64_t rows, device_rows, exchanges; /* rows of these layers' experts; those that the device has computed */
@@ -162,7 +162,7 @@ typedef struct tri_replica_assign {
   uint64_t second_start; /* number of the first token of the second type, of a pair of texts, counted from 1; 0: all are
                             of the first */
   tri_wire_str cache_salt; /* jobs under another one share no KV blocks with it; empty is absent */
-  /* Tokens that replicas which were lost have sampled of the job, which goes on after them. num_sampled_counts is 0,
+  /* Tokens that replicas which were lost have sampled of the job, which continues after them. num_sampled_counts is 0,
    * for a job of which nothing has come, or sampling.n. */
   const uint32_t *sampled; /* tokens of the choices that have not ended, one choice after the other */
   size_t num_sampled;

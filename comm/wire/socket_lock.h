@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The right to bind, replace or remove a socket file: a lock beside it, PATH.lock, which ends with its process. A
+/* The right to bind, replace or remove a socket file: a lock PATH.lock next to it, which ends with its process. A
  * socket that does not answer may be one that is about to listen. */
 #ifndef TRI_COMM_WIRE_SOCKET_LOCK_H
 #define TRI_COMM_WIRE_SOCKET_LOCK_H

@@ -76,7 +76,7 @@
   X(context, F64, scheduler_us_per_token, "scheduler_us_per_token") /* CPU time */                                     \
   X(context, F64, scheduler_cpu_s, "scheduler_cpu_s") /* since the start, for these tokens; 0: not said */             \
   TRI_STREAM_FIELDS(X, context)                       /* bytes of all ranks, seconds of the one that has most */       \
-  /* KV blocks in the host's memory; sequences and bytes that have left for there, and come back, since the start */   \
+  /* KV blocks in the host's memory; sequences and bytes swapped out, and in again, since the start */   \
   X(context, U64, host_kv_pages, "host_kv_pages")                                                                      \
   X(context, U64, host_kv_pages_used, "host_kv_pages_used")                                                            \
   X(context, U64, swaps_out, "swaps_out")                                                                              \

@@ -52,7 +52,7 @@ typedef struct tri_zserver_config {
   size_t max_message;  /* per frame */
   int backlog;         /* messages queued per peer before send says TRI_AGAIN */
   int receive_backlog; /* those that wait to be received before a peer is held back; 0: as many */
-  bool watch;          /* connections that end are told of, and must be taken */
+  bool watch;          /* connections that end are reported, and must be taken */
 } tri_zserver_config;
 
 /* Lets this process have as many open files as the system grants it: a connection is one, and the usual soft limit of
@@ -93,7 +93,7 @@ typedef struct tri_zlink_config {
   int receive_backlog; /* frames that wait to be received before the server is held back; 0: as many */
   /* Without it, up to `backlog` messages queue up for a server that is not there (yet, or any more), and a lost
    * connection is made again, by which the server sees a new peer. With it, send says TRI_AGAIN for a server that is
-   * not there yet, which send_wait goes on trying to reach, and the first connection is the only one: once it is lost
+   * not there yet, which send_wait keeps trying to reach, and the first connection is the only one: once it is lost
    * or refused, nothing is sent any more. */
   bool refuse_unconnected;
 } tri_zlink_config;

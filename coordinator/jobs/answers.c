@@ -35,7 +35,8 @@ static bool is_repeatable(const job *j) {
   return j->use_cache && (!is_sampled(j) || j->sampling.has_seed) && j->sampling.prompt_logprobs < 0;
 }
 
-/* The part of a key beside the job as its replica gets it. The lengths say how the bytes after it are divided. */
+/* The part of a key in addition to the job as its replica gets it. The lengths say how the bytes after it are divided.
+ */
 typedef struct key_tail {
   uint64_t model, weights, tokenizer;
   uint64_t max_model_len, kv_tokens; /* of the replica: a default of max_tokens is cut by them */

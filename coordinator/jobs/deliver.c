@@ -14,7 +14,7 @@ enum {
   DONE_TEXT = 512 << 10,
   TEXTS_PER_MESSAGE = 128 << 10,
   MOST_PROMPT_IDS = 200000,
-  LOOKED = 64,       /* clients of one tick that are told apart */
+  LOOKED = 64,       /* clients of one tick that are distinguished */
   MOST_DOUBLINGS = 6 /* of the time between two looks */
 };
 
@@ -295,7 +295,7 @@ void deliver_connections_ended(tri_core *c, int64_t now, const tri_connections *
   }
 }
 
-/* Says that no client has come for a restored job, which does not go on without. */
+/* Says that no client has come for a restored job, which does not continue without. */
 static bool is_orphan(const job *j, int64_t now) {
   return j->orphan_ns && !j->attached && j->on_disconnect == TRI_DISCONNECT_CANCEL && now - j->orphan_ns > ORPHAN_NS;
 }

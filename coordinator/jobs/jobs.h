@@ -40,7 +40,7 @@ unsigned jobs_queue_again(tri_core *c, int64_t now, uint32_t replica);
 void jobs_tick(tri_core *c, int64_t now);
 /* Ends what waits in a drain while no replica is left, or is about to come. */
 void jobs_end_late(tri_core *c, int64_t now);
-/* See tri_core_abandon; what clients are told by it is to be delivered. */
+/* See tri_core_abandon; the messages to clients that it makes are to be delivered. */
 void jobs_abandon(tri_core *c, int64_t now, const char *reason);
 
 /* ---- refusals ---- */

@@ -18,7 +18,7 @@ enum { SAMPLED_SEED_BITS = 53 };
 typedef enum job_state { JOB_NEW, JOB_TOKENIZING, JOB_QUEUED, JOB_ASSIGNED, JOB_ENDED } job_state;
 
 /* One choice's output so far. Everything is kept until the job is forgotten, so that a slow client's tokens can be
- * merged and a client that comes back can be given what it missed. */
+ * merged and a client that returns can be given what it missed. */
 typedef struct job_choice {
   tri_detokenizer *detok;
   char *text;
@@ -74,8 +74,8 @@ typedef struct job {
   bool at_risk;       /* a step of the replica that is being lost may have had a part of it */
   bool of_other;      /* it was accepted for another model */
   bool over;          /* a restart need know nothing more of it */
-  bool dropped;       /* it was cancelled since its client had gone: one that comes back finds nothing */
-  bool after_prompt;  /* the text of its answers goes on with the prompt's, which has some */
+  bool dropped;       /* it was cancelled since its client had gone: one that returns finds nothing */
+  bool after_prompt;  /* the text of its answers continues with the prompt's, which has some */
   bool return_ids;    /* its client gets the prompt's token ids */
   bool use_cache;     /* its answer may come from the response cache, and go into it */
   bool cached;        /* it has come from there */
@@ -155,7 +155,7 @@ tri_status prompt_echo(const tri_core *c, job *j); /* the text of prompt_ids int
 tri_status choice_push(tri_core *c, job *j, job_choice *ch, const tri_replica_token *t);
 /* Returns how many of the first ids give no text. */
 size_t count_hidden(const tri_core *c, const job *j, const uint32_t *ids, size_t num);
-/* The choices' texts go on where the prompt ends. */
+/* The choices' texts continue where the prompt ends. */
 void choices_begin(const tri_core *c, job *j);
 /* TRI_NO_MEMORY: the end of the text is missing. The choice has ended in any case. */
 tri_status choice_end(job *j, job_choice *ch, tri_finish reason);
@@ -223,7 +223,7 @@ size_t job_bytes(const job *j); /* all that it takes; an encoder's values have a
 tri_status admission_check_room(tri_core *c, tri_error *err);
 tri_status admission_check(tri_core *c, const tri_client_msg *m, const tri_submit *s, tri_error *err);
 /* Refuses a request under the id of another one of its connection's whose last reply has not gone out; same: the job
- * that it may go on with, or NULL. */
+ * that it may continue with, or NULL. */
 tri_status admission_check_id(tri_core *c, const tri_peer *from, uint64_t id, const job *same, tri_error *err);
 tri_status admission_check_tokens(const tri_core *c, const job *j, const uint32_t *ids, size_t count, tri_error *err);
 tri_status admission_check_fit(const tri_core *c, const job *j, const replica_facts *g, tri_error *err);
@@ -255,7 +255,7 @@ typedef enum answer_found { ANSWER_NONE, ANSWER_TAKEN, ANSWER_NO_MEMORY } answer
 answer_found answer_find(tri_core *c, int64_t now, job *j);
 void answer_keep(tri_core *c, const job *j); /* where every choice of it has ended by itself */
 
-/* ---- takeover.c: a job that exists goes on with another connection of its owner ---- */
+/* ---- takeover.c: a job that exists continues with another connection of its owner ---- */
 
 tri_status content_of(tri_core *c, const tri_client_msg *m, job_content *out); /* of a submit */
 void job_submit_again(tri_core *c, int64_t now, job *j, const tri_peer *from, const tri_client_msg *m);

@@ -309,7 +309,7 @@ static void log_replay(const job *j) {
           (unsigned long long)sampled_of(j), j->deaths);
 }
 
-/* Returns how many ids an assign has room for beside the job itself. */
+/* Returns how many ids an assign has room for in addition to the job itself. */
 static size_t room_for_sampled(const job *j) {
   size_t others = admission_message_bytes(j);
   return others < TRI_WIRE_MAX_MESSAGE ? (TRI_WIRE_MAX_MESSAGE - others) / sizeof(uint32_t) : 0;
@@ -397,8 +397,8 @@ static void refuse_large(tri_core *c, int64_t now, job *j) {
   job_fail(c, now, j, &err);
 }
 
-/* A leader whose queue is full, or that is just going, leaves its job where it is, and the other replicas go on: the
- * next tick tries again, and a replica that does not come back is soon lost. */
+/* A leader whose queue is full, or that is just going, leaves its job where it is, and the other replicas continue: the
+ * next tick tries again, and a replica that does not return is soon lost. */
 void job_dispatch(tri_core *c, int64_t now) {
   uint32_t index;
   queue_unclog(c);
@@ -625,7 +625,7 @@ static void note_progress(job *j, int64_t now, const tri_replica_token *t) {
 void job_tokens(tri_core *c, int64_t now, uint32_t index, const tri_replica_tokens *tokens) {
   job *j = NULL;
   uint64_t sampled = 0;
-  /* A restart goes on with what is cut off with the cluster, and must not take how a replica ends it. */
+  /* A restart continues with what is cut off with the cluster, and must not take how a replica ends it. */
   if (!c->ending) record_tokens(c, index, tokens);
   for (uint32_t i = 0; i < tokens->num; i++) {
     const tri_replica_token *t = &tokens->tokens[i];
@@ -730,8 +730,8 @@ unsigned jobs_queue_again(tri_core *c, int64_t now, uint32_t index) {
   return count;
 }
 
-/* Returns how jobs end that the end of the cluster takes with it. Where that was not asked for, the next start goes
- * on with those that the journal has, and their clients are told to come back. */
+/* Returns how jobs end that the end of the cluster takes with it. Where that was not asked for, the next start
+ * continues with those that the journal has, and their clients are asked to return. */
 static tri_status status_of_end(const tri_core *c) {
   return c->jobs->has_journal && !c->draining ? TRI_COORDINATOR_LOST : TRI_PEER_LOST;
 }
@@ -834,7 +834,7 @@ void jobs_tick(tri_core *c, int64_t now) {
   }
   for (job *j = TAILQ_FIRST(&c->jobs->ended), *next; j; j = next) {
     next = TAILQ_NEXT(j, links);
-    /* A client that reads nothing gets as long as one that may come back. */
+    /* A client that reads nothing gets as long as one that may return. */
     bool expired = now - j->ended_ns > RETAIN_NS;
     bool crowded =
         c->jobs->num_retained > MAX_RETAINED || (c->cfg.most_retained && c->jobs->retained > c->cfg.most_retained);

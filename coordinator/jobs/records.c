@@ -7,7 +7,7 @@ enum {
   TOKENS_AT_ONCE = 512,   /* of one message within the record of a whole job */
   TOKEN_BYTES = 32,       /* of a token in it, about, */
   ALTERNATIVE_BYTES = 10, /* and of an alternative's number and log probability */
-  JOB_BYTES = 1024        /* of what every job has beside its tokens */
+  JOB_BYTES = 1024        /* of what every job has apart from its tokens */
 };
 
 static uint64_t record(tri_core *c, const tri_record *r) {
@@ -158,7 +158,8 @@ static void record_choice(tri_core *c, const job *j, const job_choice *ch, uint3
   }
 }
 
-/* A job that has run twice counts as such afterwards: what it samples again is told from what comes out of turn. */
+/* A job that has run twice counts as such afterwards: what it samples again is distinguished from what comes out of
+ * turn. */
 void record_whole(tri_core *c, int64_t now, job *j) {
   record_begin(c, j);
   record_accepted_again(c, now, j);

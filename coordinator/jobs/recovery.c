@@ -6,7 +6,7 @@
  * it, and what is before that is no longer needed for it once that one is durable.
  *
  * Jobs of a coordinator that ran before are made as if their clients had just asked, get the tokens that they had, and
- * wait in the queue for a replica that goes on after those. */
+ * wait in the queue for a replica that continues after those. */
 #include "coordinator/jobs/recovery.h"
 
 #include "coordinator/jobs/jobs_impl.h"

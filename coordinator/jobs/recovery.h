@@ -5,7 +5,7 @@
 
 #include "coordinator/core_config.h"
 
-/* Records up to this number are durable: what was accepted with them is told. */
+/* Records up to this number are durable: what was accepted with them may be confirmed. */
 void tri_core_durable(tri_core *c, int64_t now, uint64_t number);
 /* Says that there is no room for records in the journal's folder, which stays where it is: then no new job is taken.
  * NULL: there is. */

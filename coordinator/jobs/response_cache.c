@@ -8,7 +8,7 @@
 
 enum {
   BYTES_PER_CHAIN = 1024, /* of the cache: the table takes a fiftieth of it at most, and its chains stay short */
-  ALLOCATION = 64         /* what a block of memory costs beside its bytes, and what these are rounded up to */
+  ALLOCATION = 64         /* what a block of memory costs in addition to its bytes, and what these are rounded up to */
 };
 #define MEMORY_BESIDE ((uint64_t)16 << 20) /* of --memory-cap, whose own least value it is */
 

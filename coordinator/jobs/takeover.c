@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Takeovers: a client that comes back, or asks again under a request_id, is attached to the job that it has, and the
- * connection that had the stream before is told so. Jobs of other owners are as unknown here as those that never were.
+/* Takeovers: a client that returns, or asks again under a request_id, is attached to the job that it has, and the
+ * connection that had the stream before gets a message. Jobs of other owners are as unknown here as those that never
+ * were.
  */
 #include "coordinator/jobs/jobs_impl.h"
 

@@ -79,7 +79,7 @@ tri_status choice_end(job *j, job_choice *ch, tri_finish reason) {
   tri_status st = TRI_OK;
   if (ch->ended) return st;
   /* An unfinished character shows as one; held-back text cannot become a stop string any more. With an error the answer
-   * may go on at the next start, where it can. */
+   * may continue at the next start, where it can. */
   bool whole = reason != TRI_FINISH_ERROR;
   if (ch->detok && whole) st = add_rest(ch);
   if (whole) ch->safe_len = ch->text_len;

@@ -67,7 +67,7 @@ bool tri_journal_is_removed(const tri_journal *j) {
 
 int tri_journal_fd(const tri_journal *j) { return j->event_fd; }
 
-/* Nothing goes on after a sync that has failed: what it left out may never come to the disk. */
+/* Nothing continues after a sync that has failed: what it left out may never come to the disk. */
 static tri_status check_syncs(tri_journal *j, tri_error *err) {
   pthread_mutex_lock(&j->lock);
   bool failed = j->failed;

@@ -52,8 +52,8 @@ void tri_journal_close(tri_journal *j);
 /* The same, and removes all of it: nothing in it is needed. */
 void tri_journal_remove(tri_journal *j);
 /* Makes the journal anew with the next record if the folder was removed, or the segment removed or truncated that is
- * in use, and sets *renewed: what was in it is gone. Where that fails the open folder goes on while it has its lock and
- * the segment; else the journal is lost until a later call makes it anew. */
+ * in use, and sets *renewed: what was in it is gone. Where that fails the open folder continues while it has its lock
+ * and the segment; else the journal is lost until a later call makes it anew. */
 tri_status tri_journal_renew(tri_journal *j, bool *renewed, tri_error *err);
 /* Returns true where a sync has found the segment in use removed or truncated: what was written since the last one is
  * durable with tri_journal_renew, and what is synced after it. */

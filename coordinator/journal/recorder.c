@@ -179,7 +179,7 @@ static tri_status renew(tri_recorder *k, tri_error *err) {
   return TRI_OK;
 }
 
-/* Lets what is open go on for now where it fails. */
+/* Lets what is open continue for now where it fails. */
 static void renew_and_record(tri_recorder *k, tri_core *core, int64_t now) {
   renew(k, NULL);
   if (!k->renewed) return;

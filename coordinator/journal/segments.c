@@ -195,7 +195,7 @@ tri_status journal_begin_segment(tri_journal *j, uint64_t bytes, tri_error *err)
   return TRI_OK;
 }
 
-/* Removes the last segment, of which nothing is needed: a full disk has no room for another one beside it. A crash in
+/* Removes the last segment, of which nothing is needed: a full disk has no room for another one. A crash in
  * between leaves a journal without records. */
 static tri_status remove_last(tri_journal *j, tri_error *err) {
   char name[JOURNAL_NAME_BYTES];

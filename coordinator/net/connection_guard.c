@@ -25,7 +25,7 @@ enum {
   RESERVED_SHARE = 4,         /* of all, where those are fewer */
   MOST_SUSPECTS = 64,         /* of one look */
   FORGIVEN = 1 << 10,         /* bytes a second */
-  SURE = 256,                 /* messages beside one of each connection, before a suspect is closed */
+  SURE = 256,                 /* messages in addition to one of each connection, before a suspect is closed */
 };
 
 #define NS_PER_CONNECTION (1000000000LL / TRI_GUARD_CONNECTIONS_PER_S)

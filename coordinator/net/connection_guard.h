@@ -6,9 +6,9 @@
  * thousand take all of its thread, through which the workers are heard as well. It has no hooks for any of it, and a
  * thread that watched from outside would be too late, as the library accepts and reads in a thread of its own. So the
  * program has functions of its own in place of accept, accept4 and recv, which the library then calls
- * (library_calls.c). Beside what the system does they refuse connections while the program still has descriptors, or
- * where more come than a thread can take beside its work, and count what each connection has sent, so that one which
- * sends a message without end is closed and no other.
+ * (library_calls.c). In addition to the limits of the system they refuse connections while the program still has
+ * descriptors, or where more come than a thread can take along with its work, and count what each connection has sent,
+ * so that one which sends a message without end is closed and no other.
  *
  * A library that reads in another way is not counted; then the memory watch helps, which costs everybody's connection.
  * There is one guard in a process, as there is one accept. */

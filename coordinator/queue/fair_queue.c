@@ -218,7 +218,7 @@ static bool is_before(const tri_core *c, const queue_entry *a, const queue_entry
   return a->id < b->id;
 }
 
-/* A flow that had nothing to wait for does not come back with service that it has saved up. */
+/* A flow that had nothing to wait for does not return with service that it has saved up. */
 static void wake(tri_core *c, flow *f) {
   flow_owner *o = f->owner;
   if (!o->queued++ && o->served < c->queue->flow_clock) o->served = c->queue->flow_clock;

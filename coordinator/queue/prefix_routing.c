@@ -77,7 +77,7 @@ static size_t match(const tri_core *c, uint32_t index) {
   return n;
 }
 
-/* Returns whether a replica has so much to do, beside the one that has least, that a prompt is computed once more
+/* Returns whether a replica has so much more to do than the one that has least that a prompt is computed once more
  * instead. One without a slot has, where the other has some. */
 static bool is_much_busier(const replica_facts *g, const replica_facts *least) {
   if (g->jobs >= g->max_num_seqs && least->jobs < least->max_num_seqs) return true;

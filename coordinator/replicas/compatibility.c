@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The check that a replica may serve beside those that are ready: replicas must be interchangeable. */
+/* The check that a replica may serve with those that are ready: replicas must be interchangeable. */
 #include <math.h>
 #include <stdio.h>
 

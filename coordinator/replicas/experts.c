@@ -145,7 +145,7 @@ static void print_shares(FILE *f, const struct sums *s) {
 
 static double device_share(const tri_replica_hot *h) { return h->rows ? (double)h->device_rows / (double)h->rows : 0; }
 
-/* Experts that devices have beside their hosts. */
+/* Experts that devices have in addition to their hosts. */
 static void print_hot(FILE *f, const tri_replica_hot *h) {
   if (!h->slots) return;
   fprintf(f,

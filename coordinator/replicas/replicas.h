@@ -12,7 +12,7 @@
 typedef struct replica_hooks {
   /* The replica is lost: its jobs run elsewhere. reason: for the call. */
   void (*lose_jobs)(tri_core *c, int64_t now, uint32_t index, const char *reason);
-  /* Its leader has let go of its jobs, and goes on. Returns how many wait again. */
+  /* Its leader has let go of its jobs, and continues. Returns how many wait again. */
   unsigned (*take_jobs_back)(tri_core *c, int64_t now, uint32_t index);
   void (*dispatch)(tri_core *c, int64_t now); /* jobs may go to other replicas */
 } replica_hooks;

@@ -115,7 +115,7 @@ static inline uint32_t replica_dp_rank_of(const replica *g, uint32_t rank) {
 /* Frees what the ranks have told of their experts. */
 void replica_forget_experts(replica *g);
 
-/* compatibility.c: a replica may serve beside those that do */
+/* compatibility.c: a replica may serve with those that do */
 void canary_take(replica_canary *c, const tri_replica_msg *ready);
 bool weights_are_same(const replica *a, const replica *b); /* as far as is known */
 void weights_say_other(const replica *g, const replica *other, uint32_t index, char *why, size_t cap);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Roofline bounds beside a benchmark's figures. The ranks of all replicas measure at the same time, so that those who
+/* Roofline bounds for a benchmark's figures. The ranks of all replicas measure at the same time, so that those who
  * share a machine share its rates and the sums are what the cluster has; they do so only while no job is there, and a
  * job that comes meanwhile waits for them. */
 

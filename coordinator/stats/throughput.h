@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A line of what goes on, every ten seconds while there is work. */
+/* A line with the throughput, every ten seconds while there is work. */
 #ifndef TRI_COORDINATOR_STATS_THROUGHPUT_H
 #define TRI_COORDINATOR_STATS_THROUGHPUT_H
 

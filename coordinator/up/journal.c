@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The journal that a cluster has unless it is told otherwise: in the user's state folder, a folder for each endpoint
- * and model, as jobs of one model are none of another. */
+/* The journal that a cluster has unless an option says otherwise: in the user's state folder, a folder for each
+ * endpoint and model, as jobs of one model are none of another. */
 #include <ctype.h>
 #include <limits.h>
 #include <stdio.h>

@@ -113,7 +113,7 @@ static void drain(tri_up *u, int signal) {
   /* The coordinator names in its log what it got. To it SIGHUP means that its supervisor is gone. */
   u->drain_signal = signal == SIGHUP ? SIGTERM : signal;
   if (u->stopping) return; /* for another reason, and soon */
-  if (u->away) { /* it is not known which jobs would end, and with a journal the next start goes on with them */
+  if (u->away) { /* it is not known which jobs would end, and with a journal the next start continues with them */
     tri_log(TRI_LOG_WARN, u->called, "SIG%s while there is no coordinator: ending everything", sigabbrev_np(signal));
     tri_up_stop_all(u, TRI_EXIT_FAILED);
     return;
@@ -255,8 +255,8 @@ static void read_signals(tri_up *u) {
   }
 }
 
-/* A coordinator or a gateway that does not die has the place where the next one would listen: a cluster that is to go
- * on waits for its end. One that ends does not. The status is what waitpid tells of such an end. */
+/* A coordinator or a gateway that does not die has the place where the next one would listen: a cluster
+ * that continues waits for its end. One that ends does not. The status is what waitpid tells of such an end. */
 static void leave_behind(tri_up *u, int64_t now) {
   if (!u->stopping && !u->draining) return;
   if (tri_up_is_stuck(u, u->gateway.pid, u->gateway.killed_ns, now, "the gateway")) gateway_ended(u, SIGKILL);

@@ -9,7 +9,7 @@
 
 enum {
   MOST_OPTIONS = 160,
-  MOST_PASSED = TRI_UP_MAX_ARGS - 64, /* beside what a launcher takes */
+  MOST_PASSED = TRI_UP_MAX_ARGS - 64, /* in addition to what a launcher takes */
   MOST_LAUNCHER_BYTES = 1023,         /* of --launcher-args */
   SERVE_PORT = 8000
 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The life of the replicas: each is started again when it ends. One that fails too often, or needs a host that has
- * failed, stays down for some minutes while others serve; where none is left that serves or may come back soon,
+ * failed, stays down for some minutes while others serve; where none is left that serves or may return soon,
  * everything ends. */
 #include <signal.h>
 #include <stdio.h>

@@ -116,7 +116,7 @@ typedef struct tri_up {
   int64_t coordinator_killed_ns; /* when it was first killed; 0: it was not */
   tri_up_restarts coordinator_restarts;
   char endpoint[TRI_ENDPOINT_BYTES]; /* where it has listened for clients; empty: it never has */
-  int event_fd, notice_fd;           /* of the coordinator: what it tells, and what it is told */
+  int event_fd, notice_fd;           /* of the coordinator: its messages, and those to it */
   tri_buf notices;                   /* lines to it for which its pipe had no room */
   int signal_fd;
   char line[1024]; /* of events, until its end has come */
@@ -160,8 +160,8 @@ void tri_up_stop_all(tri_up *u, int code);
  * is about to end. */
 void tri_up_give_up(tri_up *u, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
-/* options.c: read says the exit code, or -1 to go on; finish settles what depends on several, and what the children are
- * given; check refuses what a launcher has no room for. */
+/* options.c: read says the exit code, or -1 to continue; finish settles what depends on several, and what the children
+ * are given; check refuses what a launcher has no room for. */
 int tri_up_options_read(tri_up *u, int argc, char **argv, tri_options **out);
 tri_status tri_up_options_finish(tri_up *u, const tri_options *opts, tri_error *err);
 tri_status tri_up_options_check(const tri_up *u, tri_error *err);

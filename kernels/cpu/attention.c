@@ -4,7 +4,7 @@
  * The query rows that share a KV head (tokens times heads of the group) are cut into tiles of up to TILE rows, which go
  * through the keys in blocks of BLOCK with a running maximum and sum, as FlashAttention-2 does (Dao, 2023): no more
  * than one block of scores exists at a time. Blocks and chunks lie at absolute key positions, and all that a row adds
- * up is added in key order, so a row's bits do not depend on the rows beside it. A sequence with one new token has few
+ * up is added in key order, so a row's bits do not depend on other rows. A sequence with one new token has few
  * rows and perhaps many keys: its keys may be cut into chunks for several threads, whose partial results are merged in
  * order (Flash-Decoding). In deterministic mode chunks have one fixed length and every row goes through the same merges
  * whichever thread computes them. */
@@ -313,7 +313,7 @@ static void attend_tile(const attention_run *r, const tile *t, tile_state *s) {
     begin = tri_max(begin, t->chunk * r->chunk);
     end = (int)tri_min(end, t->chunk * r->chunk + r->chunk);
   }
-  /* In deterministic mode a row's blocks may not depend on the rows beside it. */
+  /* In deterministic mode a row's blocks may not depend on other rows. */
   s->block = algorithm_of(r, t) == DIRECT && !r->be->deterministic ? DIRECT_BLOCK : BLOCK;
   bool merging = r->be->deterministic && t->chunk < 0 && end > r->chunk;
   if (merging) clear(s->max, s->sum, s->acc, t->rows, pad);

@@ -141,7 +141,7 @@ typedef struct tri_cpu_isa {
   float (*maximum)(const float *x, int n);                          /* -inf when there is nothing but NaN */
   double (*sum_exp)(const float *x, int n, float max, float inverse_temperature);
   /* Ids from `from` on whose value is at least the threshold, until cap of them are found: returns their number and in
-   * *next where to go on. */
+   * *next where to continue. */
   int (*collect)(const float *x, int from, int n, float threshold, uint32_t *ids, int cap, int *next);
 } tri_cpu_isa;
 

@@ -267,7 +267,7 @@ static inline cudaDataType_t tri_cuda_type_of(tri_dtype t) {
   return t == TRI_F16 ? CUDA_R_16F : CUDA_R_32F;
 }
 
-/* linear.c, the only file besides roofline.c that knows cuBLAS, and its helpers in linear.cu. */
+/* linear.c, the only file except roofline.c that knows cuBLAS, and its helpers in linear.cu. */
 tri_status tri_cuda_blas_open(tri_cuda_impl *impl);
 void tri_cuda_blas_close(tri_cuda_impl *impl);
 void tri_cuda_blas_follow(tri_backend *be); /* to the lane that ops go to now */

@@ -292,7 +292,7 @@ static tri_status open_device(tri_cuda_impl *impl, tri_error *err) {
   snprintf(impl->isa, sizeof impl->isa, "sm_%d%d", p.major, p.minor);
   e = cudaSetDevice(impl->device);
   if (e == cudaSuccess) impl->is_hopper = tri_cuda_is_hopper();
-  /* Steps, and what the next stage waits for, come before what runs beside them. */
+  /* Steps, and what the next stage waits for, come before what runs concurrently. */
   if (e == cudaSuccess) e = cudaDeviceGetStreamPriorityRange(&least, &greatest);
   for (int i = 0; i < TRI_STREAM_COUNT && e == cudaSuccess; i++)
     e = cudaStreamCreateWithPriority(&impl->streams[i], cudaStreamNonBlocking,

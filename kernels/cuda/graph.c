@@ -30,7 +30,7 @@ static tri_cuda_graph *make_place(tri_backend *be, uint64_t key) {
   return oldest;
 }
 
-/* Returns true where the key has been seen not long ago; it has now. Shapes that never come again thus take no graph's
+/* Returns true where the key has been seen not long ago; it has now. Shapes that never repeat thus take no graph's
  * place. */
 static bool was_seen(tri_cuda_impl *impl, uint64_t key) {
   for (int i = 0; i < TRI_CUDA_KEYS; i++)

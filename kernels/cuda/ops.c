@@ -111,7 +111,7 @@ bool tri_cuda_attention_shape(const tri_backend *be, const tri_attention_args *a
   out->units = a->kv.num_kv_heads * ((tri_most_heads(a) + heads - 1) / heads);
   out->keys = on_tensor_cores ? TRI_CUDA_DECODE_MMA_KEYS : TRI_CUDA_DECODE_KEYS;
   out->most_splits = on_tensor_cores ? TRI_CUDA_DECODE_MMA_SPLITS : TRI_CUDA_DECODE_SPLITS;
-  /* Beside a prompt's kernel a cluster would wait long for its room. */
+  /* While a prompt's kernel runs, a cluster would wait long for its room. */
   if (on_tensor_cores && b->max_query <= 1) out->most_joined = tri_cuda_decode_mma_joined();
   out->blocks = out->enough = TRI_CUDA_DECODE_BLOCKS;
   if (on_tensor_cores && a->kv.head_dim > 64) {

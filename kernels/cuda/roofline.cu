@@ -8,7 +8,7 @@ enum { THREADS = 256 };
 /* A random number for an element, by its number. */
 __device__ static inline uint64_t mix(uint64_t z) { return tri_mix64((z + 1) * TRI_SPLITMIX_STEP); }
 
-/* Fills p [n] with random numbers. 4096 blocks of 256 threads, which go on in steps of the grid. */
+/* Fills p [n] with random numbers. 4096 blocks of 256 threads, which continue in steps of the grid. */
 __global__ static void fill_kernel(void *p, tri_dtype type, size_t n) {
   size_t step = (size_t)gridDim.x * THREADS;
   for (size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x; i < n; i += step)

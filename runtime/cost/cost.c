@@ -167,7 +167,7 @@ static void add_attention(const tri_cost_model *m, const tri_cost_share *s, cons
   bound(at, c, keys * s->key_bytes / at->read_bytes_per_s, keys * l->queries * s->key_flops / rate);
 }
 
-/* Tokens go to the data-parallel ranks that have one of their experts and come back as one row each (DeepSpeed-MoE,
+/* Tokens go to the data-parallel ranks that have one of their experts and return as one row each (DeepSpeed-MoE,
  * section 5.3). Of dp - 1 other data-parallel ranks with equal parts of the experts a token reaches each with
  * probability 1 - (1 - 1/dp)^top_k. */
 static double all2all_seconds(const tri_cost_model *m, const tri_cost_share *s, const tri_cost_load *l) {

@@ -27,7 +27,7 @@ typedef struct tri_machine {
   double row_shares[TRI_CPU_GEMM_ROWS]; /* of flops_per_s, that products of so few rows reach; 0: all of it */
   double attention_flops_per_s;         /* of prompts */
   double query_flops_per_s;             /* of attention of sequences that decode; 0: reading their keys takes longer */
-  double op_s;                          /* seconds of each launched op beside what it reads or computes */
+  double op_s;                          /* seconds of each launched op in addition to what it reads or computes */
   double element_s;                     /* of an element of an op that goes row by row; 0: op_s has it */
   tri_link near_sum, far_sum, near_all2all, far_all2all, near_transfer, far_transfer;
   int ranks_per_host;                             /* 0: all ranks are on one */
@@ -107,6 +107,8 @@ tri_expert_load tri_cost_experts(int experts, int top_k, int shares, double toke
 /* Returns the rate of products with so many rows: between two that were timed, by their logarithms. */
 double tri_cost_gemm_rate(const tri_machine *m, double rows);
 
+/* Returns the seconds of one collective of `bytes` bytes among `ranks` ranks: start_s + rank_s * ranks + bytes /
+ * bytes_per_s. */
 double tri_cost_link(const tri_link *l, int ranks, double bytes);
 
 /* Seconds in which every rank of a stage sends `bytes` for its data-parallel rank's tokens to the ranks that have their
@@ -119,8 +121,8 @@ double tri_cost_all2all(const tri_machine *m, tri_parallel p, double bytes, bool
 /* Returns whether some replica of so many neighbouring ranks lies on several hosts. */
 bool tri_cost_crosses(const tri_machine *m, int ranks);
 
-/* Seconds in which the host computes a stage's experts for so many tokens, and the device beside it those that it has,
- * too; 0: the host has none of them. */
+/* Seconds in which the host computes a stage's experts for so many tokens, and
+ * the device at the same time those that it has; 0: the host has none of them. */
 double tri_cost_host_experts(const tri_cost_model *m, int stage, double tokens);
 
 /* One stage's part of a step, with the transfer to the next stage. */

@@ -4,7 +4,7 @@
 #include "runtime/cost/cost.h"
 
 /* Ops of a layer that are launched one after the other, as runtime/forward/layer.c has them. Sums count by themselves,
- * and a shared expert runs beside the router. */
+ * and a shared expert runs concurrently with the router. */
 static int layer_ops(const tri_model_config *c, bool sparse) {
   bool branch_norms = c->norm.place == TRI_NORM_BOTH;
   int norms = c->norm.one_norm ? 1 : 2;

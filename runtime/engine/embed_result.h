@@ -18,6 +18,7 @@ bool tri_embed_result_max(const tri_model_config *c, const tri_limits *limits, s
 /* Returns the result of an encoder's step: the scores where there are any, else what was pooled. */
 static inline tri_mat tri_embed_values(const tri_encoder_output *e) { return e->scores.data ? e->scores : e->pooled; }
 
+/* Returns the bytes of a packed result of rows * cols float32 numbers, with its header. */
 size_t tri_embed_result_bytes(size_t rows, size_t cols);
 /* 0: does not fit. */
 size_t tri_embed_result_pack(const tri_embed_result *r, void *buf, size_t cap);

@@ -11,7 +11,7 @@
 #include "runtime/load/hot_weights.h"
 
 /* Memory that is known only once it is taken: recorded steps, what communicators grow by, what copies go through, the
- * slack of the driver's allocations. A guess on the large side, and small beside a device's memory. */
+ * slack of the driver's allocations. A guess on the large side, and small compared with a device's memory. */
 #define DEVICE_RESERVE ((size_t)384 << 20)
 
 /* Memory of samples on a device: how often each id has come in each sequence, and what rows can ask for. */
@@ -21,7 +21,7 @@ static size_t sample_bytes(const tri_model_config *c, const tri_shard *s, const 
   return s->last_stage && !c->encoder ? (size_t)limits->max_num_seqs * (counts + ROW) : 0;
 }
 
-/* Adds what the encoder of an encoder-decoder takes beside it. */
+/* Adds what the encoder of an encoder-decoder takes in addition. */
 static tri_status add_source(const tri_model_config *c, const tri_shard *s, const tri_checkpoint *ckpt,
                              const tri_limits *limits, int num_micro_batches, const tri_ledger_config *config,
                              tri_ledger *l, tri_error *err) {
@@ -130,8 +130,8 @@ static int64_t streaming_kv(const tri_limits *limits, const tri_ledger_config *c
   return smaller(one + larger(more, spare) / block, full) * block;
 }
 
-/* Weights leave where that was asked for, or where they do not fit beside so many blocks, of which one sequence needs
- * `one`; but not those that take less than what reads of files go through. */
+/* Weights leave where that was asked for, or where they do not fit next to that many blocks, of which one sequence
+ * needs `one`; but not those that take less than what reads of files go through. */
 static bool must_stream(const tri_model_config *c, const tri_ledger_config *config, size_t weights, int64_t room,
                         int64_t blocks, int64_t one, int64_t block) {
   bool given = config->num_kv_blocks || config->kv_bytes;
@@ -217,7 +217,7 @@ static tri_status count_pool(const tri_model_config *c, const tri_limits *limits
                   (long long)bytes, limits->block_size, l->block_bytes);
 }
 
-/* Tables and tallies of experts that the device has beside the host. */
+/* Tables and tallies of experts that the device has in addition to the host. */
 static size_t hot_table_bytes(const tri_model_config *c, const tri_shard *s) {
   size_t copies = s->p.placement ? (size_t)tri_expert_most_copies(s->p.placement) : 1;
   size_t table = (size_t)c->moe.num_experts * (1 + copies) * sizeof(int32_t);
@@ -268,7 +268,7 @@ static int64_t blocks_of_one(const tri_model_config *c, const tri_limits *limits
   return ((int64_t)limits->max_model_len + limits->block_size - 1) / limits->block_size * (c->seq2seq.on ? 2 : 1);
 }
 
-/* With exactly so many experts on the device beside the host's as the shard says. */
+/* With exactly so many experts on the device in addition to the host's as the shard says. */
 static tri_status make(const tri_model_config *c, const tri_shard *s, const tri_checkpoint *ckpt,
                        const tri_limits *limits, int num_micro_batches, const tri_ledger_config *config,
                        tri_ledger *out, tri_error *err) {
@@ -330,8 +330,8 @@ static int64_t kept_kv(const tri_model_config *c, const tri_limits *limits, int 
   return smaller(least, kv);
 }
 
-/* Returns the most experts of each layer for which a device has room beside the host's and the KV cache; *l is the
- * ledger without any, and then the one with them. */
+/* Returns the most experts of each layer for which a device has room in addition to the host's and the KV cache; *l is
+ * the ledger without any, and then the one with them. */
 static tri_status add_hot(const tri_model_config *c, const tri_shard *s, const tri_checkpoint *ckpt,
                           const tri_limits *limits, int num_micro_batches, const tri_ledger_config *config,
                           tri_ledger *l, tri_error *err) {
@@ -387,7 +387,7 @@ tri_status tri_ledger_make(const tri_model_config *c, const tri_shard *s, const 
   return add_hot(c, s, ckpt, limits, num_micro_batches, config, out, err);
 }
 
-/* Returns whether a larger step costs little beside what it is for. */
+/* Returns whether a larger step costs little compared with its benefit. */
 static bool is_worth_it(const tri_ledger *usual, const tri_ledger *l) {
   return l->streamed <= usual->streamed + usual->streamed / 8 && l->ring >= usual->ring - usual->ring / 8 &&
          l->num_blocks >= usual->num_blocks - usual->num_blocks / 8;
@@ -431,7 +431,7 @@ void tri_ledger_text(const tri_ledger *l, char out[TRI_LEDGER_TEXT]) {
   if (l->reads) snprintf(buffers, sizeof buffers, " + reads %s", tri_memory_text(l->reads, reads));
   char pool[TRI_MEMORY_TEXT], waiting[64] = "";
   if (l->host_kv && !l->reserve)
-    snprintf(waiting, sizeof waiting, " + KV blocks of sequences that wait %s", tri_memory_text(l->host_kv, pool));
+    snprintf(waiting, sizeof waiting, " + KV blocks of preempted sequences %s", tri_memory_text(l->host_kv, pool));
   char experts[TRI_MEMORY_TEXT], hot[64] = "";
   if (l->hot) snprintf(hot, sizeof hot, " + experts %s", tri_memory_text(l->hot, experts));
   if (l->all2all) snprintf(rows, sizeof rows, " + exchange %s", tri_memory_text(l->all2all, all2all));

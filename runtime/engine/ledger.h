@@ -15,7 +15,7 @@ typedef struct tri_ledger_config {
   int64_t memory;    /* bytes that the rank may use; 0: no limit known */
   int64_t kv_bytes;  /* asked for; 0: what full slots need, at most a fourth of what is left, of a device's all of it */
   int num_kv_blocks; /* not 0: exactly so many */
-  bool device;       /* memory is a device's, where workspaces and what the driver takes lie beside the rest */
+  bool device;       /* memory is a device's, which also holds workspaces and what the driver takes */
   bool deterministic;
   const tri_offload_config *offload; /* NULL: all weights stay, and KV blocks */
 } tri_ledger_config;
@@ -42,7 +42,7 @@ typedef struct tri_ledger {
   int64_t kv_tokens; /* that fit */
   size_t host_kv;    /* KV blocks in the host's memory, of which a rank without a device has no other */
   int64_t num_host_blocks;
-  size_t host_experts;               /* experts in the host's memory, beside a device: no part of the weights above */
+  size_t host_experts;               /* experts in host memory of a rank with a device: no part of the weights above */
   int hot_experts;                   /* of each layer, that lie on the device, too */
   size_t hot;                        /* what these take there: no part of the weights above */
   tri_dtype weight_type, table_type; /* of layers' matrices, of the embedding */

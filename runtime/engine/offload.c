@@ -50,7 +50,7 @@ static tri_status find_source(tri_offload *o, const tri_offload_config *config, 
     TRI_TRY(tri_part_loader_create(weights, &loader, err));
     TRI_TRY(find_extents(o, loader, &all, err));
   }
-  if (o->dram) snprintf(o->about, sizeof o->about, "the host's memory (%.1f MiB) and ", (double)o->dram / 0x1p20);
+  if (o->dram) snprintf(o->about, sizeof o->about, "host memory (%.1f MiB) and ", (double)o->dram / 0x1p20);
   if (!all) {
     TRI_TRY(tri_offload_use_pack(o, config, weights, stop, err));
   } else {

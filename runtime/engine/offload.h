@@ -38,8 +38,8 @@ typedef void (*tri_pack_progress)(const char *path, uint64_t bytes_done, uint64_
  * its first file. weights: without tiers, of a backend of host memory. */
 tri_status tri_offload_make_pack(const char *folders, const tri_weights_config *weights, tri_pack_progress tell,
                                  const atomic_bool *stop, char path[static PATH_MAX], bool *made, tri_error *err);
-/* Finds out, without making anything, whether the rank's pack is there or could be made, beside those of other ranks:
- * see tri_striped_pack_check. */
+/* Finds out, without making anything, whether the rank's pack is there or could be made, together with those of other
+ * ranks: see tri_striped_pack_check. */
 tri_status tri_offload_check_room(const char *folders, const tri_weights_config *weights, tri_pack_rooms *rooms,
                                   tri_error *err);
 

@@ -15,7 +15,7 @@ typedef struct tri_offload_config {
   int ring_parts;        /* parts that the ring has room for; 0: TRI_OFFLOAD_RING_PARTS */
   int chunk_tokens;      /* see tri_limits; 0: TRI_OFFLOAD_CHUNK, of a device TRI_OFFLOAD_DEVICE_CHUNK */
   int64_t host_kv;       /* of the host's memory for KV blocks of sequences that wait */
-  int host_experts;      /* beside a device: see tri_parallel; INT_MAX: those of all layers */
+  int host_experts;      /* of a rank with a device: see tri_parallel; INT_MAX: those of all layers */
   int hot_experts;       /* of these, of each layer, that lie on the device, too: so many, or TRI_HOT_EXPERTS_AUTO */
   int hot_window;        /* for tests: see tri_hot_experts_config, as the next one */
   size_t hot_step_bytes;
@@ -34,7 +34,7 @@ enum {
   TRI_OFFLOAD_DEVICE_CHUNK = 2048
 };
 
-/* Returns how streamed weights are read; and the memory that this takes beside the ring. */
+/* Returns how streamed weights are read; and the memory that this takes in addition to the ring. */
 tri_reader_config tri_offload_reads(void);
 size_t tri_offload_buffer_bytes(void);
 
@@ -67,8 +67,8 @@ int tri_offload_chunk(const tri_offload_config *o, const tri_model_config *c, tr
  * (hiding 0). */
 int tri_offload_step_tokens(int64_t hiding, int usual, int chunk, int64_t kv_tokens);
 
-/* Returns the bytes of the host's memory that a device's rank may take for weights beside its KV blocks, of so many
- * that share it. */
+/* Returns the bytes of the host's memory that a device's rank may take for weights in addition to its KV blocks, of so
+ * many that share it. */
 size_t tri_offload_host_room(const tri_offload_config *o, int sharing);
 /* Refuses, with TRI_NO_CAPACITY, more KV blocks of a device's rank than the host has memory for. */
 tri_status tri_offload_check_host_kv(const tri_offload_config *o, int sharing, tri_error *err);

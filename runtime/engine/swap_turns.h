@@ -22,7 +22,7 @@ typedef struct tri_swap_rank {
 
 typedef struct tri_swap_turns {
   int ranks, number; /* of the host; this one's among them */
-  int turns;         /* 1 where each is as fast beside the others as alone, or not all were measured */
+  int turns;         /* 1 where each is as fast together with the others as alone, or not all were measured */
 } tri_swap_turns;
 
 tri_swap_turns tri_swap_find_turns(const tri_swap_rank *all, int count, int own);

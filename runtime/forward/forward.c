@@ -185,8 +185,7 @@ static int padded_rows(const tri_forward *f, const tri_batch_builder *builder, c
   return tri_batch_padded_rows(&f->cfg.limits, most);
 }
 
-/* Attention is planned for the longest context that any data-parallel rank has, in steps, so that a plan comes again.
- */
+/* Attention is planned for the longest context that any data-parallel rank has, in steps, so that a plan is reused. */
 static void plan_for_longest(const tri_forward *f, int longest, tri_batch *b) {
   enum { LEAST = 256 };
   int planned = tri_batch_rows(longest > LEAST ? longest : LEAST), most = f->cfg.limits.max_model_len;
@@ -194,9 +193,9 @@ static void plan_for_longest(const tri_forward *f, int longest, tri_batch *b) {
   b->max_context = planned < most ? planned : most;
 }
 
-/* A recording takes several times as long as the launches that it saves. Steps of single tokens come again and again;
- * others are recorded while a launch costs more than what it launches. Which of them come again the backend sees. With
- * several data-parallel ranks, what one has beside single tokens the others do not know. */
+/* A recording takes several times as long as the launches that it saves. Steps of single tokens repeat often;
+ * others are recorded while a launch costs more than what it launches. The backend sees which of them repeat. With
+ * several data-parallel ranks, the others do not know what one has in addition to single tokens. */
 static bool is_worth_recording(const tri_forward *f, const tri_batch *b, bool is_padded) {
   bool alone = !f->cfg.all2all;
   return is_padded || (alone && is_recordable(f) && (size_t)b->num_tokens <= RECORDED_WORK / f->gemm);

@@ -204,7 +204,7 @@ static void copy(tri_hot_experts *h) {
   if (h->part == h->num_parts && h->done == h->issued) end_exchange(h);
 }
 
-/* ---- beside the steps ---- */
+/* ---- concurrent with the steps ---- */
 
 static void begin_something(tri_hot_experts *h) {
   tri_hot_choice c = choice_of(h);
@@ -249,7 +249,7 @@ tri_status tri_hot_experts_exchange(tri_hot_experts *h, const tri_hot_exchange *
   return TRI_OK;
 }
 
-/* ---- what is told ---- */
+/* ---- what is reported ---- */
 
 tri_hot_layer tri_hot_experts_layer(const tri_hot_experts *h, int layer) {
   return (tri_hot_layer){.weights = &h->weights->layers[layer],

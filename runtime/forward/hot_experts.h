@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The most used experts of layers whose experts the host computes, on the device, which computes these beside it.
+/* The most used experts of layers whose experts the host computes, on the device, which computes these at the same
+ * time.
  *
  * Each such layer has so many slots in the device's memory, and the host keeps all experts, so that an expert leaves a
  * slot by a change of a table alone. The slots are numbered after those of the stage: routing writes such a number, by

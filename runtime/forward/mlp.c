@@ -112,8 +112,8 @@ static void experts_of_both(tri_walk *w, const tri_layer *y, tri_mat in) {
   tri_emit_norm(w, sum);
 }
 
-/* Routing is a chain of short kernels, and the shared expert reads weights as fast as memory gives them: they run
- * beside each other. The routed experts fill the device by themselves. */
+/* Routing is a chain of short kernels, and the shared expert reads weights as fast as memory gives them: they
+ * run concurrently. The routed experts fill the device by themselves. */
 void tri_walk_experts(tri_walk *w, const tri_layer *y, tri_mat in) {
   bool has_shared = w->f->cfg.model->moe.has_shared;
   tri_mat router = tri_rows(w->f->buf.router, in.rows);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The encoder of an encoder-decoder: a model of its own beside the decoder, which lends it its embedding and, for the
+/* The encoder of an encoder-decoder: a model of its own next to the decoder, which lends it its embedding and, for the
  * blocks of the sources, the memory of its first layer's keys and values. */
 #ifndef TRI_RUNTIME_FORWARD_SEQ2SEQ_ENCODER_H
 #define TRI_RUNTIME_FORWARD_SEQ2SEQ_ENCODER_H
@@ -13,7 +13,7 @@ typedef struct tri_source {
   tri_forward *forward;
 } tri_source;
 
-/* Beside the decoder of which `decoder` is everything. ckpt NULL: dummy weights of the seed. */
+/* For the decoder in `decoder`. ckpt NULL: dummy weights of the seed. */
 tri_status tri_source_create(const tri_forward_config *decoder, const tri_checkpoint *ckpt, tri_dtype dtype,
                              tri_quantization quantization, uint64_t seed, tri_source **out, tri_error *err);
 void tri_source_destroy(tri_source *s); /* NULL is fine */

@@ -37,7 +37,7 @@
   X(map_first)  /* [1, experts of the shard + 1] of int32_t, as the next two: see tri_expert_map */                    \
   X(map_choice) /* [T, top_k] */                                                                                       \
   X(map_row)    /* [T, top_k] */                                                                                       \
-  X(hot_first)  /* the same three of the experts that lie on the device beside a host that has all of them */          \
+  X(hot_first)  /* the same three of the experts that are on the device in addition to a host that has all of them */  \
   X(hot_choice)                                                                                                        \
   X(hot_row)                                                                                                           \
   X(host_delta)  /* what that host's experts add, where the device's write to mlp_delta or delta */                    \

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Looks for numbers that are not finite in a rank's weights: a token that goes through the model before it serves meets
- * one row of the embedding, one position and a few of the experts, and a damaged one beside those would show in answers
+ * one row of the embedding, one position and a few of the experts, and a damaged one elsewhere would show in answers
  * only. What stays is looked at when it has been loaded; what is streamed, part by part in the first step. */
 #ifndef TRI_RUNTIME_LOAD_FINITE_WEIGHTS_H
 #define TRI_RUNTIME_LOAD_FINITE_WEIGHTS_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory for experts that lie on a device beside a host that has all of them: so many slots for each layer whose
- * experts are the host's (tri_layer_experts_on_host). Which experts the slots have changes while a rank serves
+/* Memory for experts that are on a device in addition to a host that has all of them: so many slots for each layer
+ * whose experts are the host's (tri_layer_experts_on_host). Which experts the slots have changes while a rank serves
  * (runtime/forward/hot_experts.h); where they lie does not. */
 #ifndef TRI_RUNTIME_LOAD_HOT_WEIGHTS_H
 #define TRI_RUNTIME_LOAD_HOT_WEIGHTS_H

@@ -15,7 +15,7 @@ static tri_status map_of(const tri_weights_config *c, tri_weight_map *m, tri_err
   return tri_weight_map_make(c->model, c->shard, c->ckpt, c->dtype, c->quantization, c->tiers, m, err);
 }
 
-/* Uploads go beside the stream that has cleared the memory. */
+/* Uploads run concurrently with the stream that has cleared the memory. */
 static tri_status read_weights(const tri_weights_config *c, const tri_weight_map *m, tri_weights *w, tri_error *err) {
   tri_reader_config io = c->io ? *c->io : tri_reader_config_default();
   tri_load l = load_of(c, err);

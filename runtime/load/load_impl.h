@@ -10,8 +10,8 @@
 
 enum { TRI_LOAD_ALIGN = 64 }; /* of what a piece becomes */
 
-/* Scales, zero points and order of inputs: what a slice of a quantized matrix needs beside its codes. It is freed when
- * the last piece of the codes is done. */
+/* Scales, zero points and order of inputs: what a slice of a quantized matrix needs in addition to its codes. It is
+ * freed when the last piece of the codes is done. */
 typedef struct tri_side {
   tri_packed packed;
   tri_widen_view view; /* but for the codes */

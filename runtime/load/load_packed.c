@@ -84,7 +84,7 @@ static tri_status read_turned(tri_load *l, tri_piece *p, int64_t first, int64_t 
   struct span span = span_of(l, s->src_row, (s->rows - 1) * s->row_step + 1);
   size_t becomes = (size_t)s->rows * tri_dtype_size(p->place.dtype) * (size_t)height;
   int64_t at_once = rows_at_once(l, codes->pitch, span.bytes, becomes);
-  if (p->place.dtype == TRI_I8) /* beside the scales */
+  if (p->place.dtype == TRI_I8) /* in addition to the scales */
     at_once = rows_at_once(l, codes->pitch, span.bytes, becomes + (size_t)s->rows * sizeof(float));
   if (!at_once) return too_long(l, span.bytes > becomes ? span.bytes : becomes);
   if (span.bytes < codes->pitch) at_once = 1;

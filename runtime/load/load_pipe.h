@@ -41,7 +41,7 @@ tri_status tri_load_pipe_create(tri_backend *be, const tri_checkpoint *ckpt, con
 /* Also in the middle, after a failure. NULL is fine. */
 void tri_load_pipe_destroy(tri_load_pipe *pipe);
 
-/* Failures from here on are told to err. */
+/* Failures from here on are written to err. */
 void tri_load_pipe_tell(tri_load_pipe *pipe, tri_error *err);
 size_t tri_load_pipe_piece_bytes(const tri_load_pipe *pipe);
 uint64_t tri_load_pipe_bytes_read(const tri_load_pipe *pipe);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which of a rank's weights stay in memory, and which come from files in every step.
  *
- * Experts that the host computes beside a device (TRI_PART_ON_HOST) are in none of this: they never leave its memory.
+ * Experts that the host computes for a device (TRI_PART_ON_HOST) are in none of this: they never leave its memory.
  *
  * What can come and go is cut into parts: the matrices of a layer's attention, and those of its MLP or experts.
  * Vectors, routers, embeddings and the head always stay. A step walks over all parts in the same order, so that of a

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The integers of compressed-tensors: of 8 bits as they are, or of 4 or 8 bits in 32-bit words, lowest bits first, with
  * half of their range added. Zero points lie like the codes, but in words along the outputs;
- * in the first releases they were bytes beside packed codes, too. */
+ * in the first releases they were bytes next to packed codes, too. */
 #include "runtime/load/widen.h"
 
 enum { AT_ONCE = 256 };

@@ -216,7 +216,7 @@ typedef struct tri_config_rules {
 #define TRI_CONFIG_RULES(o) ((tri_config_rules){.strict = (o)->strict_config, .ignored = (o)->ignore_config_key})
 
 /* Reads DIR/config.json and, where they exist, DIR/generation_config.json, and the end-of-sequence token that
- * DIR/tokenizer_config.json names, which counts beside theirs. */
+ * DIR/tokenizer_config.json names, which counts with theirs. */
 tri_status tri_model_config_load(const char *dir, tri_model_config *out, tri_error *err);
 tri_status tri_model_config_load_by(const char *dir, tri_config_rules rules, tri_model_config *out, tri_error *err);
 /* The same from texts; generation may be NULL. */

@@ -9,7 +9,7 @@
 #include "base/text.h"
 #include "runtime/model/arch.h"
 
-/* Values of a key that change nothing, beside those that say nothing. */
+/* Values of a key that change nothing, in addition to those that say nothing. */
 typedef enum harmless {
   NOTHING, /* no other */
   YES,     /* true; false asks for something else */
@@ -238,7 +238,7 @@ static verdict judge(const tri_model_config *c, const tri_json *root, const char
     }
     return is_off(v) ? FINE : REFUSED;
   }
-  /* A window that is switched off beside it. */
+  /* A window that another key switches off. */
   if (!strcmp(key, "sliding_window") && tri_json_as_bool(tri_json_get(root, "use_sliding_window"), &on) && !on)
     return FINE;
   if (tri_config_key_is_note(key)) return FINE;

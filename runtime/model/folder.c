@@ -93,7 +93,7 @@ tri_status tri_folder_no_weights(const char *dir, tri_error *err) {
                  {"tf_model", ".h5", "TensorFlow's format"},
                  {"flax_model", ".msgpack", "Flax's format"}};
   char name[NAME_BYTES], path[4096 + NAME_BYTES];
-  if (access(dir, F_OK)) /* only a folder that is not there may come back */
+  if (access(dir, F_OK)) /* only a folder that is not there may return */
     return tri_fail(err, TRI_NOT_FOUND, "model", "there is no folder %s", dir);
   for (size_t i = 0; i < sizeof pickles / sizeof *pickles; i++)
     if (find(dir, pickles[i].begin, pickles[i].end, name))

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which experts of a rank lie on its device, beside a host that has all of them: those with the most rows, as far as
- * there are slots for them.
+/* Which experts of a rank are on its device, in addition to a host that has all of them: those with the most rows, as
+ * far as there are slots for them.
  *
  * Rows are counted over windows of steps. Those of a window, and half of what counted before, are an expert's load:
  * what was asked for long ago fades. An expert changes places with the least wanted of its layer's where its load is

@@ -19,7 +19,7 @@ static double weight_bytes(const tri_model_config *c, const tri_shard *s, tri_we
   return (double)shape.n * (double)shape.k * (shape.vector ? sizeof(float) : size);
 }
 
-/* Bytes of what a stage has beside its layers. */
+/* Bytes of what a stage has in addition to its layers. */
 static double end_bytes(const tri_model_config *c, tri_shard s, bool first, bool last, bool quantized) {
   double sum = 0;
   s.first_stage = first;
@@ -49,7 +49,7 @@ static tri_shard whole(const tri_model_config *c) {
                      .vocab = tri_range_part(c->vocab_size, 1, 0)};
 }
 
-/* Bytes of the first stage and of the last beside their layers. */
+/* Bytes of the first stage and of the last in addition to their layers. */
 struct ends {
   double first, last;
 };

@@ -30,7 +30,7 @@ typedef struct tri_parallel {
   int tp_rank, pp_rank, dp_rank;
   bool quantized; /* linear layers have a byte for each weight, which moves the cuts between stages */
   const tri_expert_placement *placement; /* borrowed; NULL: expert e has slot e */
-  int host_experts; /* of the first so many layers that have experts these lie in the host's memory, beside a device */
+  int host_experts; /* of the first so many layers that have experts these are in host memory of a rank with a device */
   int hot_experts;  /* of each such layer so many lie on the device, too, which computes these; of this rank */
 } tri_parallel;
 
@@ -54,13 +54,14 @@ static inline tri_range tri_range_part(int64_t n, int parts, int rank) {
 /* The part that has element i. */
 static inline int tri_range_part_with(int64_t n, int parts, int64_t i) { return (int)(((i + 1) * parts - 1) / n); }
 
-/* The layers of a stage. Stages are cut where they come closest to equal parts of the weights' bytes: beside its layers
- * the first has the embedding, the last the head. Each has a layer at least. */
+/* The layers of a stage. Stages are cut where they come closest to equal parts of the weights' bytes: in
+ * addition to its layers the first has the embedding, the last the head. Each has a layer at least. */
 tri_range tri_stage_layers(const tri_model_config *c, tri_parallel p, int stage);
 
 /* Returns whether a quantised model has this weight in int8: the matrices of linear layers and experts. What is looked
  * up or chosen with (embeddings, positions, routers), is small (norms, biases, a gate) or belongs to a per-head product
- * stays as it is. So does a head tied to the embedding: beside the table, int8 would be one more copy and no saving. */
+ * stays as it is. So does a head tied to the embedding: next to the table, int8 would be one more copy and no saving.
+ */
 bool tri_weight_is_quantized(const tri_model_config *c, tri_weight_id id);
 
 /* One rank's share. */
@@ -80,7 +81,7 @@ static inline bool tri_shards_exchange(const tri_model_config *c, tri_parallel p
   return tri_parallel_dp(p) > 1 && c->moe.num_experts > 0;
 }
 
-/* Returns whether the experts of a layer of the model lie in the host's memory, beside a device that has the rest. */
+/* Returns whether the experts of a layer of the model are in host memory, while a device has the rest. */
 bool tri_layer_experts_on_host(const tri_model_config *c, tri_parallel p, int layer);
 /* Returns whether the device has some of them, too. */
 static inline bool tri_layer_has_hot_experts(const tri_model_config *c, tri_parallel p, int layer) {

@@ -204,7 +204,7 @@ tri_status tri_rope_read(tri_model_config *c, const tri_json *root, bool strict,
     break; /* files that carry both mean the same by them */
   }
   c->attention.rope_theta = p.theta;
-  /* Some families keep the original length beside the section. */
+  /* Some families keep the original length next to the section. */
   const tri_json *original = tri_json_get(root, "original_max_position_embeddings");
   if (isnan(p.original) && tri_json_kind_of(original) != TRI_JSON_NULL &&
       (!tri_json_as_num(original, &p.original) || !(p.original >= 2 && p.original <= 1e9)))

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A hash of a checkpoint's weights by which copies of it are told from other ones: over the sizes and the headers of
- * its files and blocks of their data, evenly spread. It does not depend on paths and times, and reads few MiB of files
- * of any size. A change of less than a block in 512 may go unseen. */
+/* A hash of a checkpoint's weights by which copies of it are distinguished from others: over the sizes and the headers
+ * of its files and blocks of their data, evenly spread. It does not depend on paths and times, and reads few MiB of
+ * files of any size. A change of less than a block in 512 may go unseen. */
 #ifndef TRI_RUNTIME_MODEL_WEIGHTS_HASH_H
 #define TRI_RUNTIME_MODEL_WEIGHTS_HASH_H
 

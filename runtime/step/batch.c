@@ -291,7 +291,7 @@ static tri_status add_source(tri_batch_builder *b, const tri_slots *slots, tri_s
   return TRI_OK;
 }
 
-/* A sequence comes back with its keys and values: it replaces what the slot held. */
+/* A sequence is swapped in with its keys and values: it replaces what the slot held. */
 static tri_status resume(const tri_slots *slots, tri_slot *slot, const tri_plan_seq *q, const uint32_t **ids) {
   int n = (int)q->num_tokens, block = slots->limits.block_size;
   if (slots->limits.whole_sequences || slots->limits.has_source) return TRI_CORRUPT;

@@ -78,7 +78,7 @@ typedef struct tri_slot {
                     */
   uint32_t *history;      /* [max_model_len + 1] */
   uint64_t life;          /* how many sequences the slot has had */
-  int sampled;            /* the slot's sample that has not come back, by its number in its step; -1: none */
+  int sampled;            /* the slot's sample that is not there yet, by its number in its step; -1: none */
   uint64_t sampled_in;    /* number of that step's batch */
   int32_t *blocks;        /* [blocks_per_seq] */
   int source_len;         /* tokens of the source, whose keys for cross-attention are in the cache */
@@ -200,7 +200,7 @@ void tri_batch_idle(const tri_batch_builder *b, tri_batch *out);
 int tri_batch_cut(const tri_batch_builder *b, const tri_batch *from, int rows, tri_batch *out);
 
 /* Adds what a sample gave, if that was sampled, to its slot's history, if that still has the sequence. A step may be
- * built before the samples of the one before it have come back: its ids for TRI_SEQ_FLAG_TOKEN_IN_SLOT then are
+ * built before the samples of the one before it are there: its ids for TRI_SEQ_FLAG_TOKEN_IN_SLOT then are
  * TRI_SAMPLED_ID plus the sample's number. */
 void tri_slot_learn(tri_slots *slots, const tri_sample_row *sample, uint32_t token);
 

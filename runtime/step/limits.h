@@ -10,7 +10,7 @@ typedef struct tri_limits_config {
   int max_num_seqs, max_num_batched_tokens; /* 0: what suits the backend, and the other one of the two */
   int block_size;                           /* 0: tri_limits_block_size */
   int64_t max_model_len;                    /* 0: the model's */
-  bool device;                              /* the backend works beside the host: it wants larger steps, */
+  bool device;                              /* the backend works concurrently with the host: it wants larger steps, */
   bool host_experts;                        /* but not where the host computes its experts */
 } tri_limits_config;
 

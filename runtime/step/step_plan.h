@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The step plan: what the leader tells every rank to do in one iteration (Orca's iteration-level scheduling), and the
- * result that comes back from the sampling rank.
+ * result that the sampling rank returns.
  *
  * Both are flat bytes in host order (a replica runs one build), written and read through the cursors below. A plan
  * never assumes more of a rank than its slots: a sequence lives in a slot, the plan says how many tokens it gets, which
@@ -157,6 +157,8 @@ typedef struct tri_plan_view {
   const char *params;
 } tri_plan_view;
 
+/* Makes a view of a plan's bytes, which must outlive it: nothing is copied but the header. TRI_CORRUPT: the header's
+ * counts do not add up to len, or exceed a limit. */
 tri_status tri_plan_read(const void *bytes, size_t len, tri_plan_view *out);
 size_t tri_plan_max_bytes(const tri_plan_writer *w);
 

@@ -20,8 +20,8 @@ struct entry {
 };
 
 /* The placed tensors that live at an operator: a segment tree over the operators. A tensor is in the lists of the few
- * nodes that together make its life, and exactly one of them is above each of its operators. Beside the tree are the
- * tensors that begin at each operator, so that what meets a life is found without looking at the rest. */
+ * nodes that together make its life, and exactly one of them is above each of its operators. Next to the tree
+ * are the tensors that begin at each operator, so that what meets a life is found without looking at the rest. */
 struct index {
   int leaves;            /* a power of two, at least the operators */
   int32_t *nodes;        /* [2 leaves] first entry, or -1; node 1 is the root, leaf i is node leaves + i */

@@ -325,7 +325,7 @@ static void tear_down(struct bench *b) {
 
 /* The numbers that are compared: medians over the rounds. */
 struct figures {
-  double seconds, least, most;   /* the median, and the smallest and largest beside it */
+  double seconds, least, most;   /* the median, and the smallest and largest */
   double waited, rate, together; /* rate: of drawn tokens; together: those of a step in the mean */
 };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `memory_bench`: how much memory the activations of an encoder take, and how often it is asked for, when
  * sequences of random lengths come one batch after the other: the chunked plan of tests/bench/activation_plan.h
- * beside other allocators, on the same lengths.
+ * compared with other allocators, on the same lengths.
  *
  * Nothing is computed and nothing is really allocated: the memory only counts. Times are those of the allocators' own
  * work; what a device takes for an allocation comes on top, for each that is counted. */

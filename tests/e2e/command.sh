@@ -47,10 +47,10 @@ want 0 ' 2 refused, ' "$trireme" status
 want 0 '"model":"fake"' "$trireme" status --json
 want 0 'KV BLOCKS USED' "$trireme" status
 want 0 '^Ranks report once a second' "$trireme" status
-want 0 '^group 0 reads 0.25 GB of weights in every step, at 1.00 GB/s; the last two ended 0.25 s apart, all have waited 0.2 s for 0.5 GB, 0.1 of them read by other shards$' "$trireme" status
-want 0 '^group 0 has 12 of 400 KV blocks in the host.s memory in use; 30 sequences have left 0.05 GB there, 28 have come back$' "$trireme" status
+want 0 '^replica 0 streams 0.25 GB of weights in every step, at 1.00 GB/s; the last two ended 0.25 s apart, steps have waited 0.2 s in all for 0.5 GB, 0.1 of them read by other data-parallel ranks$' "$trireme" status
+want 0 '^replica 0 uses 12 of 400 KV blocks in host memory; 30 sequences were swapped out with 0.05 GB, 28 were swapped in$' "$trireme" status
 want 0 '"host_kv_pages":400,"host_kv_pages_used":12,"swaps_out":30,"swaps_in":28,"swapped_out_bytes":50000000,"swapped_in_bytes":40000000,"prefix_cache_queries":2000,"prefix_cache_hits":1500,"prefix_cache_evictions":25' "$trireme" status --json
-want 0 '^group 0 had the KV blocks of 1500 of 2000 prompt tokens (75 %); 25 blocks have made room for others$' "$trireme" status
+want 0 '^replica 0 found 1500 of 2000 prompt tokens (75 %) in the prefix cache; 25 blocks were evicted$' "$trireme" status
 want 0 '"streamed_bytes":500000000,"stream_pass_bytes":250000000,"stream_pass_s":0.25,"stream_stall_s":0.2,"stream_bytes_per_s":1e+09,"stream_peer_bytes":100000000' "$trireme" status --json
 want 0 '"pid":1000,"step":[0-9]*,"block":0,.*"pid":1001,"step":[0-9]*,"block":null,' "$trireme" status --json
 want 0 '^trireme:fake 1' "$trireme" status --stats

@@ -21,7 +21,7 @@ refused 2 'give one of them' --model "$MODEL" --cpu-moe --n-cpu-moe 1 --backend 
 refused 3 'give --cpu-moe or --n-cpu-moe' --model "$MODEL" --hot-experts 2 --backend cpu
 refused 3 'cannot be combined with --deterministic' --model "$MODEL" --cpu-moe --hot-experts 2 --deterministic --backend cpu
 refused 2 'hot-experts' --model "$MODEL" --cpu-moe --hot-experts -2 --backend cpu
-refused 3 'do not go with --data-parallel-size 2' --model "$MODEL" --cpu-moe -dp 2 -ep 2 --backend cpu --threads 1
+refused 3 'cannot be combined with --data-parallel-size 2' --model "$MODEL" --cpu-moe -dp 2 -ep 2 --backend cpu --threads 1
 for word in 'are about experts' 'cpu_moe'; do
   "$BIN/trireme" plan --model "$dense" --n-cpu-moe 1 2>&1 | grep -q "$word" || fail "plan does not say '$word'"
 done
@@ -61,7 +61,7 @@ awk -v host="$host" -v hot="$(field hot_bytes "$hot")" -v all="$token" -v token=
   fail "two experts on the device, beside $said: $hot"
 [ "$(field hot_experts "$(planned --cpu-moe)")" = 6 ] || fail "not all experts in a memory that has room for them: $(planned --cpu-moe)"
 FAKE_MEMORY=4000000000 "$BIN/trireme" plan --model "$MODEL" --backend cuda --cpu-moe --hot-experts 2 --host-bandwidth 1e9 >"$RUN/plan" || fail "no plan"
-for line in 'of the total [0-9.]* MiB for 2 of the 6 experts of each such layer, which the device computes$' \
+for line in 'of the total [0-9.]* MiB for 2 of the 6 experts of each such layer, which the GPU computes$' \
   '^2 of the 6 experts of each such layer lie on the device, too' '^without them a step of 1 sequence would take [0-9.e-]* s$'; do
   grep -q "$line" "$RUN/plan" || fail "plan has no line '$line': $(cat "$RUN/plan")"
 done
@@ -109,7 +109,7 @@ for layout in "--offload-weights none --cpu-moe" "--cpu-moe -tp 2 --hot-experts 
   # shellcheck disable=SC2086
   FAKE_MEMORY=$memory start_up --threads 1 --backend cuda "${few[@]}" $layout
   memory=4000000000 # layouts with experts on the device want more
-  grep -q "MiB of experts stay in the host's memory: 1 threads with" "$RUN/log" || fail "$layout: the log does not say where the experts are"
+  grep -q "MiB of experts stay in host memory: 1 threads with" "$RUN/log" || fail "$layout: the log does not say where the experts are"
   "$BIN/trireme" submit --file "$RUN/prompts" --output "$RUN/answers.jsonl" >"$RUN/submit.log" 2>&1 || fail "$layout: $(tail -3 "$RUN/submit.log")"
   case $layout in
   *none*) hot 2 ;; # half of them would want tables, too

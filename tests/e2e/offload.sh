@@ -90,7 +90,7 @@ sed -i 's/7e9/1e5/' "$RUN/trireme/machine.json"
 # Of stages on CPUs each has its own disk to hide: prompts are not cut into less than that takes.
 start_up --gpu-layers 0 --backend cpu -pp 2
 grep -q 'engine: weights are streamed: to hide them, a step wants 8192 tokens; it has 8192 (512 are usual)' "$RUN/log" || fail "the log does not say how large a step of two stages is"
-grep -q 'worker: prompts go through the stages in up to 8192 tokens: 8192 hide their streamed weights' "$RUN/log" || fail "the log does not say how large prompts of two stages are"
+grep -q 'worker: micro-batches have up to 8192 prompt tokens: 8192 hide the streamed weights' "$RUN/log" || fail "the log does not say how large prompts of two stages are"
 [ "$("$BIN/trireme" submit --temperature 0 "37+48=")" = 85 ] || fail "a wrong answer of two stages"
 stop_cluster TERM
 : >"$RUN/log"
@@ -278,7 +278,7 @@ if [ -n "${1-}" ]; then
     stop_cluster TERM
   }
   on_device "are read from host memory in every step"
-  on_device "come from the host's memory (.* MiB) and the checkpoint in every step" --max-in-cpu 2M
+  on_device "are read from host memory (.* MiB) and the checkpoint in every step" --max-in-cpu 2M
   on_device "come from the checkpoint in every step" --max-in-cpu 1K
   on_device "come from the pack .*just made" --max-in-cpu 1K --quantization int8 --nvme-path "$RUN/device"
   # Shards bring half of what they have in common each, where their devices reach each other.

@@ -25,7 +25,7 @@ want() {
 
 llama=$DATA/checkpoints/llama experts=$DATA/checkpoints/mixtral_odd
 same llama --model "$llama" --devices 4 --memory-per-rank 1GiB --gpu-memory-utilization 1 <<'TABLE'
-assumed: NVIDIA H200, of which a rank may use 1024.0 MiB (--memory-per-rank); rates as measured on one; --device h200, h100, a100, l40s or b200 plans for another
+assumed: NVIDIA H200, a rank may use 1024.0 MiB (--memory-per-rank); rates as measured on one; --device h200, h100, a100, l40s or b200 plans for another
 llama: 4 layers, hidden 64, 8 heads over 2 KV heads, vocabulary 509
 backend cuda: 4 devices on 1 host, 1024.0 MiB for each rank, 256 tokens per sequence
 machine: a rank reads 1000 GB/s at best (as given), products 100 TFLOP/s (as given)
@@ -44,7 +44,7 @@ predicted, with 256 keys for each sequence that decodes:
 * the most tokens per second; a prompt has 256 tokens
 TABLE
 same experts --model "$experts" --devices 8 --nnodes 2 --memory-per-rank 1GiB --gpu-memory-utilization 1 <<'TABLE'
-assumed: NVIDIA H200, of which a rank may use 1024.0 MiB (--memory-per-rank); rates as measured on one; --device h200, h100, a100, l40s or b200 plans for another
+assumed: NVIDIA H200, a rank may use 1024.0 MiB (--memory-per-rank); rates as measured on one; --device h200, h100, a100, l40s or b200 plans for another
 mixtral: 3 layers, hidden 96, 6 heads over 3 KV heads, vocabulary 331, 5 experts, 2 for each token
 backend cuda: 8 devices on 2 hosts, 1024.0 MiB for each rank, 192 tokens per sequence
 machine: a rank reads 1000 GB/s at best (as given), products 100 TFLOP/s (as given)
@@ -82,21 +82,21 @@ grep -q '^! a tensor-parallel group spans several hosts$' "$RUN/got" || fail "no
 want 2 '(tensor_parallel_size)' --model "$llama" --devices 4 -tp 2
 want 2 '(enable_expert_parallel)' --model "$experts" --devices 4 --enable-expert-parallel
 want 2 '(hosts)' --model "$llama" --devices 4 --hosts a:4
-want 2 '4 devices are not equal parts of 3 hosts (nnodes)' --model "$llama" --devices 4 --nnodes 3
+want 2 '4 GPUs cannot be divided equally over 3 hosts (nnodes)' --model "$llama" --devices 4 --nnodes 3
 want 2 'goes with --devices.*(nnodes)' --model "$llama" --nnodes 2
 want 2 '(context_len)' --model "$llama" --devices 4 --memory-per-rank 1GiB --context-len 100000
 want 2 'devices is 2000; allowed are 0 to 1024' --model "$llama" --devices 2000
 want 3 'only steps of decoders are predicted, and bert is none (devices)' --model "$DATA/checkpoints/bert" --devices 2
 want 3 'the nearest, -tp [0-9]*.*, lacks [0-9.]* MiB a rank[^(]*$' --model "$llama" --devices 4 --memory-per-rank 100MiB
 want 3 '"fits":false,"fits_streamed":false,"layouts":\[{"flags":"[^"]*",[^{]*"fits":false,"missing":[1-9]' --model "$llama" --devices 4 --memory-per-rank 100MiB --json
-want 0 '^assumed: NVIDIA H200, of which a rank may use 128102.4 MiB; ' --model "$llama" --devices 4
+want 0 '^assumed: NVIDIA H200, a rank may use 128102.4 MiB; ' --model "$llama" --devices 4
 
 # Devices that are not here, by their kind: the first line says what is taken for granted.
 plan=("$BIN/trireme" plan)
-want 0 '^for NVIDIA H100 (80 GB), of which a rank may use 71884.8 MiB; rates as measured on one$' --model "$llama" --devices 2 --device h100
+want 0 '^for NVIDIA H100 (80 GB), a rank may use 71884.8 MiB; rates as measured on one$' --model "$llama" --devices 2 --device h100
 grep -q '^machine: a rank reads 3010 GB/s at best (NVIDIA H100 (80 GB), as measured), products 806 TFLOP/s ' "$RUN/got" || fail "not an H100's rates"
 want 0 '^for NVIDIA A100 (80 GB), .*; rates by its data sheet$' --model "$llama" --devices 2 --device a100
-want 0 '^for NVIDIA H100 (80 GB), of which a rank may use 9000.0 MiB (--memory-per-rank)' --model "$llama" --device h100 --memory-per-rank 10000MiB
+want 0 '^for NVIDIA H100 (80 GB), a rank may use 9000.0 MiB (--memory-per-rank)' --model "$llama" --device h100 --memory-per-rank 10000MiB
 want 2 'device is "tpu"; it can be h200, h100, a100, l40s, b200' --model "$llama" --device tpu
 want 2 'device h100 is a GPU, and --backend is cpu (device)' --model "$llama" --device h100 --backend cpu
 want 0 '^assumed: NVIDIA H200, ' --model "$llama" --devices 2 # GPUs without a word of a backend
@@ -125,7 +125,7 @@ eval "\"\$BIN/trireme\" ${next#  trireme }" >"$RUN/got" 2>&1 || fail "$next: $(c
 grep -q '^fits streamed, [0-9.]* s a step at least: ' "$RUN/got" || fail "$next: $(cat "$RUN/got")"
 want 0 "^  trireme plan --model '.*/l 70' --max-model-len=4096 --disk-bandwidth 3e9 --device h200 -tp 1\$" \
   --model "$RUN/l 70" --devices=1 --max-model-len=4096 --all --disk-bandwidth 3e9
-want 3 'no layout of 2 devices fits' --model "$RUN/l70" --devices 2 --device h100 --offload-weights none
+want 3 'no layout of 2 GPUs fits' --model "$RUN/l70" --devices 2 --device h100 --offload-weights none
 
 # Weights that are made up lie in no file: as a start, and some length may fit with a pack.
 want 3 'dummy weights (--load-format dummy) are in no file .*--nvme-path DIR' --model "$RUN/l70" --device h100 --max-in-cpu 20G --load-format dummy

@@ -45,7 +45,7 @@ blocks=$(metric host_kv_blocks)
 "$BIN/trireme" status | grep -q "^replica 0 uses 0 of $blocks KV blocks in host memory; $out sequences were swapped out" || fail "status: $("$BIN/trireme" status)"
 "$BIN/trireme" status --json | grep -q "\"host_kv_pages\":$blocks,\"host_kv_pages_used\":0,\"swaps_out\":$out,\"swaps_in\":$out," || fail "status --json: $("$BIN/trireme" status --json)"
 "$BIN/trireme" plan --model "$MODEL" "${few[@]}" --kv-offloading-size 0.02 --json | grep -q "\"num_host_kv_blocks\":$blocks" || fail "plan counts other blocks than the $blocks that are served"
-"$BIN/trireme" plan --model "$MODEL" "${few[@]}" --kv-offloading-size 0.02 | grep -q "of the total 20.5 MiB for $blocks KV blocks of sequences that wait" || fail "plan: $("$BIN/trireme" plan --model "$MODEL" --kv-offloading-size 0.02)"
+"$BIN/trireme" plan --model "$MODEL" "${few[@]}" --kv-offloading-size 0.02 | grep -q "of the total 20.5 MiB for $blocks KV blocks of preempted sequences" || fail "plan: $("$BIN/trireme" plan --model "$MODEL" --kv-offloading-size 0.02)"
 
 # A job that is cancelled while it waits gives its blocks of the host back.
 for i in $(seq 24); do
@@ -86,7 +86,7 @@ compare 1 1 0.02 -dp 2 --enable-expert-parallel
 stop_cluster TERM
 MODEL=$SRC/tests/models/abacus
 
-refused 'KV blocks of sequences that wait .* exceed' --kv-offloading-size 1000000
+refused 'KV blocks of preempted sequences .* exceed' --kv-offloading-size 1000000
 refused "a rank's part of --kv-offloading-size is 10 bytes, and its KV blocks of 16 tokens have" --kv-offloading-size 1e-8
 refused "a rank's part of --kv-offloading-size is 1 bytes" --kv-offloading-size 1e-12
 
@@ -103,7 +103,7 @@ if [ -n "${1-}" ]; then
     echo "{\"prompt\": \"$i+$i=\", \"max_tokens\": 45, \"ignore_eos\": true, \"temperature\": 0.8, \"seed\": $i, \"repetition_penalty\": 1.1}"
   done >"$RUN/prompts.jsonl"
   compare 1 1 0.02 --threads 2
-  "$BIN/trireme" plan --model "$MODEL" "${bits[@]}" "${few[@]}" --kv-offloading-size 0.02 | grep -q "of the host's memory 20.5 MiB for" || fail "plan: $("$BIN/trireme" plan --model "$MODEL" "${bits[@]}" --kv-offloading-size 0.02)"
+  "$BIN/trireme" plan --model "$MODEL" "${bits[@]}" "${few[@]}" --kv-offloading-size 0.02 | grep -q "of host memory 20.5 MiB for" || fail "plan: $("$BIN/trireme" plan --model "$MODEL" "${bits[@]}" --kv-offloading-size 0.02)"
   stop_cluster TERM
   compare 1 2 0.02
   for rank in 0 1; do # which are measured alone, too, since they might share a link

@@ -36,7 +36,7 @@ hangs() { # RANK ARGS...
   took=$(($(now_ms) - since))
   [ "$(cat "$RUN/answer")" = 85 ] || fail "rank $rank hangs: a wrong answer, $(cat "$RUN/answer")"
   [ "$(replayed)" = 1 ] || fail "$(replayed) requests were run again, not 1"
-  [ -z "$HOLD" ] || grep -q "process $pid does not end, although it was killed: it is left behind" "$RUN/log" || fail "no word about a process that does not end"
+  [ -z "$HOLD" ] || grep -q "process $pid was killed but does not end: it is left behind" "$RUN/log" || fail "no word about a process that does not end"
   [ -z "$HOLD" ] || kill "$HOLDER"
   gone "$pid" || fail "the rank that hung is still there"
   stop_cluster TERM

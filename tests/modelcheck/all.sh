@@ -326,7 +326,7 @@ gather() {
   pattern=llama
   export FAKE_APART=1
   as_resident '' 2 -dp 2 --backend cuda -- --max-in-cpu 300000
-  case $out in *"devices of the 2 shards of this host do not reach each other's memory"*) return ;; esac
+  case $out in *"GPUs of the 2 data-parallel ranks of this host have no peer access"*) return ;; esac
   failed=$((failed + 1))
   echo "FAILED: the log does not say that devices are apart: $out"
 }

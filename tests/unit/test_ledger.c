@@ -303,7 +303,7 @@ START_TEST(blocks_of_the_host) {
       ck_assert(l.num_host_blocks == wanted && l.host_kv == (size_t)(wanted * bytes) && l.num_blocks == 16);
       lc.memory--;
       ck_assert_int_eq(tri_ledger_make(&k.c, &k.s, NULL, &k.limits, 1, &lc, &l, &err), TRI_NO_CAPACITY);
-      ck_assert(device || !wanted || strstr(err.message, "KV blocks of sequences that wait"));
+      ck_assert(device || !wanted || strstr(err.message, "KV blocks of preempted sequences"));
       tri_error_clear(&err);
       offload.host_kv = bytes - 1;
       lc.memory = 0;

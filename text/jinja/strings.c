@@ -242,7 +242,7 @@ static size_t lower(uint32_t c, char out[TOK_CASE_BYTES]) {
 jv j_change_case(jx *x, const jstr *s, jcase to, bool filter) {
   jbuf b = j_begin(x);
   uint32_t before = ' ';
-  bool behind_letter = false; /* in the word, as the end of one is told */
+  bool behind_letter = false; /* in the word, to find its end */
   for (size_t at = 0, len; at < s->n && j_ok(x); at += len) {
     char made[TOK_CASE_BYTES];
     uint32_t c = tok_utf8_decode(s->s + at, &len);

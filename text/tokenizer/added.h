@@ -18,7 +18,7 @@ typedef struct tok_added {
   bool special, normalized;
   bool shown_normal;   /* decoders see the normalized spelling */
   bool lstrip, rstrip; /* the match takes the white space before, after it along */
-  bool single_word;    /* no match beside a word character */
+  bool single_word;    /* no match next to a word character */
 } tok_added;
 
 /* Patterns in order of their bytes; those with a first byte b are patterns[first[b] .. first[b + 1]). */

@@ -136,7 +136,7 @@ tri_status tok_field_unsupported_type(const tok_field *object, const char *type,
 
 /* ---- reals ---- */
 
-/* The digits as an integer, of which those that would exceed 64 bits are dropped, and the power of ten beside it. */
+/* The digits as an integer, of which those that would exceed 64 bits are dropped, and the power of ten. */
 typedef struct decimal {
   uint64_t digits;
   int64_t exponent;

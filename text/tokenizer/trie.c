@@ -13,7 +13,7 @@ typedef struct building {
   const tok_entry **sorted;
   struct range {
     uint32_t low, high, depth;
-  } * ranges; /* beside the nodes */
+  } * ranges; /* in addition to the nodes */
   size_t node_cap, range_cap;
 } building;
 

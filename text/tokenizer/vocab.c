@@ -7,7 +7,7 @@
 #include "base/buf.h"
 #include "base/xxh3.h"
 
-/* Open addressing with linear probing, at most half full. The hash is kept beside the id: most misses and all growth
+/* Open addressing with linear probing, at most half full. The hash is kept with the id: most misses and all growth
  * need no look at the text. */
 struct tok_vocab_slot {
   uint32_t hash, id;

@@ -60,7 +60,7 @@ size_t tok_lower(uint32_t c, uint32_t out[2]);
 enum { TOK_CASE_BYTES = 12 };
 size_t tok_upper(uint32_t c, char out[TOK_CASE_BYTES]);
 size_t tok_title(uint32_t c, char out[TOK_CASE_BYTES]);
-/* Tell what is beside a capital sigma, which in lower case differs at the end of a word: letters that have cases, and
+/* Tell what is next to a capital sigma, which in lower case differs at the end of a word: letters that have cases, and
  * what counts as inside a word. */
 bool tok_is_cased(uint32_t c);
 bool tok_is_case_ignorable(uint32_t c);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `trireme bench stream`: steps of one rank whose weights do not stay in memory, beside what they could take at best.
+/* `trireme bench stream`: steps of one rank whose weights do not stay in memory, compared with the shortest time that
+ * they could take.
  *
  * A step needs as long as the bare reader for its bytes (the same ranges of the same files, as many reads at once and
  * as large, into buffers, and nothing done about them), as long as bare copies of a device's from the host's memory,
- * and as long as it computes. Compute is the same step of an engine that keeps all weights, where there is memory for
- * that beside this one; else it is not measured. All take turns, and medians are compared.
+ * and as long as it computes. Compute is the same step of an engine that keeps all weights, where there is memory
+ * for that and this one; else it is not measured. All take turns, and medians are compared.
  *
  * Under mpirun several ranks are data-parallel ranks of a replica, which read or bring for each other what they have in
  * common: all do the same at the same time, and the slowest one counts.

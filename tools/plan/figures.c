@@ -55,7 +55,7 @@ static void override_link(tri_link *l, double bytes_per_s, double latency_us) {
   if (latency_us > 0) l->start_s = latency_us * 1e-6;
 }
 
-/* The processors beside devices, of which each rank has an equal part. */
+/* The host's processors next to devices, of which each rank has an equal part. */
 static tri_status find_host(const struct plan *p, const tri_cost_share *share, struct plan_machine *m, tri_error *err) {
   tri_host_figures host = {.best = {.read_bytes_per_s = p->o->host_bandwidth, .flops_per_s = INFINITY}};
   int ranks = p->num_ranks * p->layout.replicas;

@@ -37,7 +37,7 @@ struct plan_machine {
   tri_ceilings best;
   tri_machine machine;
   char read_source[64], flops_source[64];
-  char host_source[64]; /* of the host's figures, where it computes experts beside devices; else empty */
+  char host_source[64]; /* of the host's figures, where it computes experts for devices; else empty */
 };
 
 /* A number of sequences that decode, and what is predicted for them. */
@@ -47,7 +47,7 @@ struct plan_load {
   double seconds; /* between two tokens of a sequence */
 };
 
-/* Experts in the host's memory beside devices. */
+/* Experts in host memory of ranks with devices. */
 struct plan_host_experts {
   bool on;
   size_t bytes;       /* of the rank that has most of them there, */

@@ -14,9 +14,9 @@ static double predict_layer(const tri_engine *e, double canary_seconds) {
 
 static const double STREAMED_LAYER_SECONDS = 1.2; /* a tenth of what the watchdog waits */
 
-/* Streamed weights are waited for by themselves, and beside what is computed. A leader that streams none cannot tell
- * which of its canary's time the others waited for theirs: it takes all for that. A disk that stands still is to be
- * noticed by who reads it, who knows the file: the watchdog comes later. */
+/* Streamed weights are waited for by themselves, and at the same time as computing. A leader that streams none cannot
+ * tell which of its canary's time the others waited for theirs: it takes all for that. A disk that stands still is to
+ * be noticed by who reads it, who knows the file: the watchdog comes later. */
 static double predict_streamed_layer(const tri_engine *e, double canary_seconds) {
   const tri_offload *o = e->offload;
   double stall = canary_seconds, layer = e->streamed_layer_seconds;

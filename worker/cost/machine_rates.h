@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The best that the machine could do, for the figures beside a benchmark's: measured on request, while nothing runs. */
+/* The best that the machine could do, to compare a benchmark's figures with: measured on request, while nothing runs.
+ */
 #ifndef TRI_WORKER_COST_MACHINE_RATES_H
 #define TRI_WORKER_COST_MACHINE_RATES_H
 

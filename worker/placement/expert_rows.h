@@ -17,7 +17,7 @@ typedef struct tri_expert_rows {
   int32_t *expert_of;      /* [layers, slots] */
   uint64_t *earlier;       /* [layers, experts] see tri_engine_earlier_rows; zeros where experts do not move */
   uint64_t placement;      /* number of the one in force */
-  tri_hot_stats hot;       /* of those on the device beside the host; zeros without any */
+  tri_hot_stats hot;       /* of those on the device in addition to the host; zeros without any */
 } tri_expert_rows;
 
 /* The control thread: asks the step thread for them. One that is asked already is not asked again. */

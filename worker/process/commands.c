@@ -6,7 +6,7 @@ tri_status tri_commands_init(tri_commands *c, size_t in_ring) {
   return tri_ring_init(&c->ring, in_ring);
 }
 
-/* In the ring a number is told from a job's address by its last bit. */
+/* In the ring a number is distinguished from a job's address by its last bit. */
 static bool push(tri_commands *c, tri_job *job, uint64_t abort) {
   return tri_ring_push(&c->ring, job ? (void *)job : (void *)(uintptr_t)(abort << 1 | 1));
 }

@@ -242,7 +242,7 @@ static tri_status start_micro_batch(struct leader *ld, int micro_batch, bool *wo
   if (tri_dp_ranks_micro_batch_busy(ld->dp_ranks, micro_batch) ||
       !tri_dp_ranks_compose(ld->dp_ranks, micro_batch, ld->writers))
     return TRI_OK;
-  /* Beside steps of other micro-batches and data-parallel ranks it would take as long as these let it. */
+  /* Concurrently with steps of other micro-batches and data-parallel ranks it would take as long as these let it. */
   if (ld->embeds && w->engine->num_micro_batches == 1 && num_dp_ranks(w) == 1)
     tri_encoder_cost_begin(&ld->cost, &ld->writers[0]->h, tri_now_ns());
   tri_status st = send_plans(ld, micro_batch, false, &own);

@@ -5,7 +5,7 @@ static bool is_for_later(tri_status st) { return st == TRI_AGAIN || st == TRI_NO
 
 /* Returns how many of an encoder's results, from the first one on, fit into one message. */
 static uint32_t fitting(const tri_replica_result *first, uint32_t left) {
-  enum { AROUND = 32 }; /* bytes of a result besides its numbers, at most */
+  enum { AROUND = 32 }; /* bytes of a result apart from its numbers, at most */
   size_t bytes = 0;
   for (uint32_t n = 0; n < left; n++) {
     bytes += first[n].num_values * sizeof *first[n].values + AROUND;

@@ -88,7 +88,8 @@ tri_status tri_rank_hardware_take(const tri_serve_options *o, tri_comm *world, i
   st = tri_topo_assign(index, count, out->threads, pins, &oversubscribed);
   int near = move_near(out->backend);
   if (near && !o->threads && out->threads > near) out->threads = near;
-  /* A thread of the driver's takes part in experts on the host, and the step thread waits beside it: it has a core. */
+  /* A thread of the driver's takes part in experts on the host, and the step thread waits at the same time: it has a
+   * core. */
   bool beside = !out->backend->host_memory && (o->cpu_moe || o->n_cpu_moe);
   if (beside && !o->threads && out->threads > 1) out->threads--;
   /* Several ranks' devices may hang on one node: they share its cores, and which rank has which is the kernel's. */

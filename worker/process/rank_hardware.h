@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The hardware of a rank: its backend, the threads beside it, and the cores that those are on. */
+/* The hardware of a rank: its backend, its other threads, and the cores that those are on. */
 #ifndef TRI_WORKER_PROCESS_RANK_HARDWARE_H
 #define TRI_WORKER_PROCESS_RANK_HARDWARE_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The steps of a micro-batch: which running sequences have tokens in it, and who comes in beside them. */
+/* The steps of a micro-batch: which running sequences have tokens in it, and who joins them. */
 #include "worker/schedule/scheduler_impl.h"
 
 /* Has a token to be fed in this step, whether that is known or still to be sampled. */

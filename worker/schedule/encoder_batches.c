@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* An encoder's batches by their predicted cost, and those that they are compared with (TurboTransformers, Fang et al.
  * 2021, section 5): dp-hungry, dp-lazy, naive and none. They are rectangles: each sequence counts as long as the
- * longest one of its batch. The engine packs sequences without padding, so padding sequences fill what a rectangle
- * has beside them. Products cost what they would; attention costs a little less, as a short sequence does not attend to
- * its own padding. */
+ * longest one of its batch. The engine packs sequences without padding, so padding sequences fill
+ * the rest of a rectangle. Products cost what they would; attention costs a little less, as a short sequence does not
+ * attend to its own padding. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Jobs are told what a step has given: tokens that were sampled, log probabilities of prompts, or an encoder's rows.
- * And they are told of ends that no sample brings: of aborted jobs, of those past their deadline, and of choices that
+/* Jobs get what a step has produced: tokens that were sampled, log probabilities of prompts, or an encoder's rows.
+ * They also learn of ends that no sample brings: of aborted jobs, of those past their deadline, and of choices that
  * came with all of their tokens. */
 #include <string.h>
 

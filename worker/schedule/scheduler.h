@@ -72,8 +72,8 @@ typedef struct tri_swap_cost {
   double decode_s; /* of a stage's step, for each of the sequences that are in flight with full caches */
 } tri_swap_cost;
 
-/* The prefix cache (prefix_cache.h), and what a token's keys depend on besides the tokens before it: the length of its
- * prompt, where a rotary scaling goes by that. */
+/* The prefix cache (prefix_cache.h), and what a token's keys depend on in addition to the tokens before it: the length
+ * of its prompt, where a rotary scaling goes by that. */
 typedef struct tri_sched_prefixes {
   tri_sip_key key;       /* secret */
   tri_prefix_hash *hash; /* NULL: SipHash */

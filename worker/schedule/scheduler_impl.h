@@ -22,7 +22,7 @@ typedef struct tri_sequence {
   uint64_t since;     /* the step from which on the slot is its own */
   uint64_t last_step; /* with it since then; 0: none */
   int num_tokens;     /* prompt and generated so far */
-  int num_pending;    /* samples for it in steps whose results have not come back */
+  int num_pending;    /* samples for it in steps whose results are not there yet */
   int num_computed;   /* tokens with K and V in the cache, the step under way included */
   uint32_t *tokens;   /* [capacity] */
   int32_t *blocks;
@@ -114,9 +114,8 @@ struct tri_sched {
   tri_job *jobs, *retired;
   tri_plan_writer *plan; /* of the step that is being composed */
   uint64_t arrivals, tokens, preemptions;
-  uint64_t swaps_out, swaps_in, blocks_out,
-      blocks_in;        /* sequences and blocks that have left for there, and come back */
-  int blocks_swapped;   /* of the host's, of running sequences */
+  uint64_t swaps_out, swaps_in, blocks_out, blocks_in; /* sequences and blocks swapped out, and in again */
+  int blocks_swapped;                                  /* of the host's, of running sequences */
   int32_t *blocks_read; /* [num_host_blocks] the host's that come in with the step at hand */
   int num_blocks_read;
   uint64_t prefix_queries, prefix_hits; /* see tri_sched_stats */
@@ -124,7 +123,7 @@ struct tri_sched {
   int budget;                           /* tokens that it still has room for */
   int samples;                          /* likewise samples */
   int expected;   /* sequences that wait elsewhere and may come: what a micro-batch's share is reckoned with */
-  uint64_t done;  /* the last step whose result has come back: steps of all micro-batches run one after the other */
+  uint64_t done;  /* the last step whose result is there: steps of all micro-batches run one after the other */
   int64_t now_ns; /* as of the last reap */
   tri_encoder_batches *batches; /* of an encoder whose batches are not packed; else NULL */
   int enough_tokens;            /* of an encoder's packed step (tri_batch_cost_enough_tokens); 0: as many as fit */
@@ -155,7 +154,7 @@ static inline bool tri_seq_ends(const tri_sequence *q) {
 
 /* Returns whether it may be preempted: it has its blocks, and is in no step under way, or in none that samples for it,
  * or, where a micro-batch's steps run ahead, not in the one that is being composed. One that ends with what is pending
- * may not: its blocks come back with that step, and begun anew it would compute its tokens for nothing. */
+ * may not: its blocks become free with that step, and begun anew it would compute its tokens for nothing. */
 static inline bool tri_seq_is_idle(const tri_sched *s, const tri_sequence *q) {
   if (q->swapped) return false;
   if (q->job->search) return !tri_job_under_way(s, q->job);
@@ -272,8 +271,8 @@ bool tri_search_end(tri_sched *s, tri_job *j, tri_outbox *out);
 
 /* ---- kv_blocks.c: blocks for sequences, and who gives some up ---- */
 
-/* Returns whether there are blocks for the whole prompt of q, and for its source, beside those of its prefix: with
- * fewer it would only push others out and be pushed out again. */
+/* Returns whether there are blocks for the whole prompt of q, and for its source, in addition to those of its prefix:
+ * with fewer it would only push others out and be pushed out again. */
 bool tri_sched_finds_blocks(const tri_sched *s, const tri_sequence *q, tri_prefix_hit hit);
 /* Returns whether there are slots for all that q takes at once, and blocks. */
 bool tri_seq_finds_place(const tri_sched *s, const tri_sequence *q);
@@ -304,7 +303,7 @@ bool tri_sched_secure_blocks(tri_sched *s, tri_sequence *q, int n, bool may_pree
 bool tri_seq_is_decoding(const tri_sequence *q);
 /* Returns the tokens of q that are to be computed before it decodes, or before others are forked from it. */
 int tri_seq_remaining(const tri_sequence *q);
-/* Returns the tokens that the first ones of q cost besides themselves: those of its source. */
+/* Returns the tokens that the first ones of q cost in addition to themselves: those of its source. */
 int tri_seq_source_cost(const tri_sequence *q);
 /* Returns how many tokens of q fit into what is left of a step, where `found` of them need not be computed; less than
  * 1: none. A sample follows the last one. */
@@ -316,7 +315,7 @@ bool tri_sched_has_room(const tri_sched *s, const tri_plan_writer *plan, const t
 bool tri_sched_schedule(tri_sched *s, tri_plan_writer *plan, tri_sequence *q, int n, bool may_preempt, int *budget);
 /* Moves those whose last chunk is in this step to its micro-batch. The beams of a search stay together. */
 void tri_sched_settle(tri_sched *s, int micro_batch);
-/* Gives the other choices slots of their own beside q. They share what it has: the blocks of the prompt, or, where the
+/* Gives the other choices their own slots. They share what it has: the blocks of the prompt, or, where the
  * first token is the whole prompt, those of the source. */
 void tri_sched_fork_choices(tri_sched *s, tri_plan_writer *plan, tri_sequence *q);
 /* Adds n tokens of q to the plan. whole: an encoder's sequence, of which nothing is sampled. */

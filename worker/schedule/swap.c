@@ -13,7 +13,7 @@ static int kept_tokens(const tri_sequence *q) {
 }
 
 /* Returns whether others have one of these blocks, too. They keep it: q would take a copy along, and want more
- * blocks when it comes back than it left. */
+ * blocks at its swap-in than it left. */
 static bool shares_any(const tri_sched *s, const tri_sequence *q, int blocks) {
   for (int i = 0; i < blocks; i++)
     if (s->pool.refs[q->blocks[i]] > 1) return true;

@@ -127,7 +127,7 @@ static __device__ __forceinline__ void store_warp(float (*room)[WARP * PIECE + 2
 
 /* Attention with up to GROUP query heads of one KV head. q and out [T, heads * d], partial results [parts, heads, d
  * + 4]. Grid (parts, KV heads * chunks of GROUP heads), 128 threads, at least four blocks on a multiprocessor.
- * Shared memory: the warps' results, 4 * GROUP rows of 258 floats. Beside: dependent_launch.cuh. */
+ * Shared memory: the warps' results, 4 * GROUP rows of 258 floats. Also: dependent_launch.cuh. */
 template <typename T, int GROUP>
 __global__ __launch_bounds__(THREADS, 4) static void decode_kernel(tri_attention_args a, tri_batch b, meeting m,
                                                                    const tri_attention_part *parts, int lanes,

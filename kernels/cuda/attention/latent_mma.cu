@@ -368,7 +368,7 @@ __global__ __launch_bounds__(MERGE_THREADS) static void merge_kernel(tri_attenti
 }
 
 /* Returns true where that many splits of each unit, a token's chunk of heads, are the blocks of a cluster. Only in
- * batches of single tokens: beside a prompt's kernel a cluster would wait long for its room. */
+ * batches of single tokens: while a prompt's kernel runs, a cluster would wait long for its room. */
 static bool joins(const tri_attention_args *a, int tiles, int64_t units, int splits) {
   static const bool has_clusters = can_overlap(merge_kernel); /* a module has one set of code */
   return has_clusters && a->batch->max_query <= 1 && splits > 1 && splits <= MAX_JOINED &&

@@ -185,7 +185,7 @@ __device__ static inline void make_barriers(latent_room &room) {
 
 /* Attention of sequences of more than one token. q [T, heads * d], out [T, heads * v_dim]. Grid: as many blocks as
  * there are multiprocessors, or items (pieces of heads times tiles of tokens) where these are fewer; 384 threads.
- * Shared memory: latent_room, 218 KiB. The kernel of the batch's single tokens may run beside it. */
+ * Shared memory: latent_room, 218 KiB. The kernel of the batch's single tokens may run concurrently. */
 template <typename T>
 __global__ __launch_bounds__(THREADS, 1) static void latent_wgmma_kernel(tri_attention_args a,
                                                                          const int32_t *block_table,

@@ -153,7 +153,7 @@ static __device__ __forceinline__ void weigh(const tri_attention_args &a, const 
   named_arrive(READY + GROUP, 2 * WARPGROUP);
 }
 
-/* Waits for the weights of the other's tile; rows go on from its maxima. keys: that the tile has. */
+/* Waits for the weights of the other's tile; rows continue from its maxima. keys: that the tile has. */
 template <int GROUP>
 static __device__ __forceinline__ void follow(latent_room &room, int keys, prompt_rows &r,
                                               float (&out)[2][COLUMNS / 2]) {

@@ -40,8 +40,8 @@ template <typename T> __device__ static void copy_words(T *to, const T *from, si
   }
 }
 
-/* Copies keys and values of each pair and layer of a turn. Words of 16 or 2 bytes. 16 blocks of 512 threads, which go
- * on in steps of the grid. */
+/* Copies keys and values of each pair and layer of a turn. Words of 16 or 2 bytes. 16 blocks of 512 threads, which
+ * continue in steps of the grid. */
 template <typename T>
 __global__ static void __launch_bounds__(THREADS)
     move_kernel(const __grid_constant__ moves m, const __grid_constant__ places<T> p, turn t, bool out) {

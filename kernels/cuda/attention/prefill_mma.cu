@@ -65,7 +65,7 @@ __device__ static inline void store_rows(const tri_attention_args &a, const tri_
 
 /* Attention of sequences of more than one token. q and out [T, heads * d]. Grid (heads, tiles of 64 tokens), 128
  * threads. Shared memory: two stages of a tile of keys and one of values, 32 KiB of heads up to 64 elements and 64 KiB
- * above. The kernel of the batch's single tokens may run beside it. */
+ * above. The kernel of the batch's single tokens may run concurrently. */
 template <typename T, int DEPTH, bool PLAIN>
 __global__ __launch_bounds__(THREADS) static void prefill_mma_kernel(tri_attention_args a, tri_batch b,
                                                                      const tri_attention_tile *tiles) {

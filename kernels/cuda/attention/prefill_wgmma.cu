@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Attention of prompts on Hopper: blocks stay on their multiprocessors and go through tiles of tokens. Three warps
  * begin the copies of queries, keys and values; two or three warpgroups of 64 rows multiply and soften, so that the
- * MMAs of one run beside the powers of another, and beside its own (attention/prefill_wgmma.cuh). */
+ * MMAs of one run concurrently with the powers of another and its own (attention/prefill_wgmma.cuh). */
 #include "kernels/cuda/attention/prefill_wgmma.cuh"
 #include "kernels/cuda/cuda.h"
 
@@ -195,7 +195,7 @@ static __device__ __forceinline__ void end_values(hopper_room<S> &room, unsigned
   release(&room.empty_v[place_in<S::STAGES>(tile)], is_begun);
 }
 
-/* Returns true where an item's float32 queries are taken beside the last MMAs of the one before, for which there
+/* Returns true where an item's float32 queries are taken during the last MMAs of the one before, for which there
  * must be registers. Those of 16 bits come straight to their place, once that is released. */
 template <typename S, bool PLAIN> __device__ constexpr bool takes_early(void) {
   return !S::NARROW && (S::D < 256 || PLAIN);
@@ -211,7 +211,7 @@ struct next_queries {
 /* An item's rows of one warpgroup, whose queries are there; n is the number of its first tile, and then of the next
  * item's. The scores of a tile are under way while those of the one before are softened and their values added. The
  * wait for these MMAs stands at the top of the loop: at its end the assembler would move it up, before the
- * powers that are to run beside them. */
+ * powers that are to run concurrently. */
 template <typename T, typename S, bool PLAIN>
 static __device__ __forceinline__ void attend(const tri_attention_args &a, const prompt_item &item,
                                               hopper_room<S> &room, unsigned &n, next_queries &next, int group,
@@ -364,7 +364,8 @@ template <typename S> __device__ static inline void make_barriers(hopper_room<S>
 
 /* Attention of sequences of more than one token. q and out [T, heads * d]. Grid: as many blocks as there are
  * multiprocessors, or items (KV heads times tiles of tokens) where these are fewer; 384 threads, 512 for heads up to
- * 64 elements. Shared memory: hopper_room, up to 225 KiB. The kernel of the batch's single tokens may run beside it. */
+ * 64 elements. Shared memory: hopper_room, up to 225 KiB. The kernel of the batch's single tokens may run concurrently.
+ */
 template <typename T, typename S, bool PLAIN>
 __global__ __launch_bounds__(S::THREADS, 1) static void prefill_wgmma_kernel(tri_attention_args a,
                                                                              const int32_t *block_table,

@@ -5,7 +5,7 @@
 #include <string.h>
 
 /* Tiles of a block where the device is full. While there are fewer than SOME, one block for a multiprocessor keeps its
- * place beside an MMA's; up to MANY there are enough to hide their latencies, and above that as many as there is
+ * place next to an MMA's; up to MANY there are enough to hide their latencies, and above that as many as there is
  * room for. No part has less than LEAST, and contexts below MANY are whole where there are enough of them. */
 enum { LEAST = 2, SOME = 8, MANY = 16 };
 enum { STEP = 8 };          /* of the number of places: each number is a recorded step of its own */

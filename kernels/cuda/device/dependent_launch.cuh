@@ -10,7 +10,7 @@
  * waited for all. The side stream (kernels/backend.h) begins and ends with events, which come after kernels that have
  * ended: whatever stands after one has waited for both lanes.
  *
- * Two kernels that read the same and write apart can run beside each other: the first one goes through
+ * Two kernels that read the same and write apart can run concurrently: the first one goes through
  * wait_for_previous() before let_next_begin(), so that what both read is there when the second begins, and the second
  * waits before it ends, so that who waits for it has waited for both. Kernels after the second one may read that, too,
  * as no block of theirs begins before all of its blocks have (experts' maps: moe/grouped.cuh). That the second one
@@ -60,7 +60,7 @@ static inline void launch_together(void (*kernel)(Args...), dim3 grid, unsigned 
   config.stream = stream;
   config.attrs = attributes;
   config.numAttrs = overlaps ? 1 + (together > 1) : 0;
-  cudaLaunchKernelEx(&config, kernel, args...); /* its error is told by cudaGetLastError */
+  cudaLaunchKernelEx(&config, kernel, args...); /* its error is returned by cudaGetLastError */
 }
 
 template <typename... Args>

@@ -3,7 +3,7 @@
 
 #include "kernels/cuda/exchange/peers.cuh"
 
-/* Few blocks to send with: others work beside them. Those of a receiver must all be there at once. */
+/* Few blocks to send with: others work concurrently. Those of a receiver must all be there at once. */
 static constexpr int MAILBOX_THREADS = 512, SEND_BLOCKS = 16, RECEIVE_BLOCKS = 64;
 
 /* ---- the numbers ---- */

@@ -9,7 +9,7 @@
 extern "C" {
 #endif
 
-enum { TRI_CUDA_MOE_EXPERTS = TRI_CUDA_TOLD }; /* whose list fits into a block's memory beside all else */
+enum { TRI_CUDA_MOE_EXPERTS = TRI_CUDA_TOLD }; /* whose list fits into a block's memory with all else */
 
 /* moe/route.cu. counter: one of the backend's, 0 before and after. */
 bool tri_cuda_moe_route_fits(const tri_moe_route_args *a);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Both GEMMs of experts in one kernel (moe/grouped.cuh has their parts). Blocks take the tiles of the second GEMM
- * after those of the first one from the same queue: who finds none left of the first goes on with weights of the
+ * after those of the first one from the same queue: who finds none left of the first continues with weights of the
  * second, while others end theirs, and waits for nothing but the hidden rows of its tile's expert. So memory is read
  * without a pause between the two, and one launch's beginning and the end of one's last round are saved.
  *

@@ -11,7 +11,7 @@ template <int BITS> __device__ static inline int count_word(uint32_t word, uint3
   return ((word & exponent) == exponent) + ((word >> 16 & exponent) == exponent);
 }
 
-/* x [n], of BITS bits. Up to 4096 blocks of 256 threads, which go on in steps of the grid; 16 bytes a load, but for
+/* x [n], of BITS bits. Up to 4096 blocks of 256 threads, which continue in steps of the grid; 16 bytes a load, but for
  * what is left at the end. */
 template <int BITS>
 __global__ static void __launch_bounds__(THREADS)

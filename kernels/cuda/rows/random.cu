@@ -12,7 +12,7 @@ __device__ static float element(const tri_random_fill &f, int64_t row, int64_t c
 }
 
 /* Fills a matrix [rows, cols] of stride ld, and the scales [rows] of int8 ones. Up to 8192 blocks of 256 threads, which
- * go on in steps of the grid. */
+ * continue in steps of the grid. */
 __global__ static void fill_kernel(tri_random_fill f, float factor, float scale) {
   int64_t step = (int64_t)gridDim.x * blockDim.x, all = f.rows * f.cols;
   for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < all; i += step) {

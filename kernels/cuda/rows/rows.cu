@@ -66,8 +66,8 @@ void tri_cuda_softcap(cudaStream_t stream, const tri_softcap_args *a, void *) {
   if (a->x.rows) softcap_kernel<<<a->x.rows, THREADS, 0, stream>>>(*a);
 }
 
-/* Multiplies activated gates with their ups. gate_up [T, 2 f] to out [T, f]. Grid (T, f / 1024), 256 threads, which go
- * on in steps of the grid. */
+/* Multiplies activated gates with their ups. gate_up [T, 2 f] to out [T, f]. Grid (T, f / 1024), 256 threads, which
+ * continue in steps of the grid. */
 __global__ static void glu_kernel(tri_glu_args a) {
   int f = a.out.cols, t = blockIdx.x;
   for (int j = blockIdx.y * blockDim.x + threadIdx.x; j < f; j += gridDim.y * blockDim.x)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sampling, the host's part. What the rows ask for goes to the device in one copy and the results come back in one;
- * where every row wants nothing but its most probable token, only the ids come. Histories are counted on the device,
- * and go there once, before a sequence's first sample. */
+/* Sampling, the host's part. What the rows ask for goes to the device in one copy and the results are copied back in
+ * one; where every row wants nothing but its most probable token, only the ids come. Histories are counted on the
+ * device, and go there once, before a sequence's first sample. */
 #include <string.h>
 
 #include "kernels/cuda/cuda.h"

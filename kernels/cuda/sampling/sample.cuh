@@ -15,7 +15,7 @@
  */
 enum { THREADS = 1024, EACH = 8, PIECE_BITS = 8, PIECE = 1 << PIECE_BITS, BINS = 2 * THREADS, CANDIDATES = 2048 };
 enum { UNIT = 63 - TRI_CUDA_VOCAB_BITS };
-enum { BEST = TRI_SAMPLE_CANDIDATES }; /* the most whose ids are told: candidates, or those with logprobs */
+enum { BEST = TRI_SAMPLE_CANDIDATES }; /* the most whose ids are returned: candidates, or those with logprobs */
 static_assert((int)BEST >= TRI_MAX_LOGPROBS && (int)TRI_SAMPLE_MERGED <= (int)CANDIDATES, "lists have room");
 
 /* Elements of a row: neighbours from id `first` on, or those that a list names. */
@@ -295,7 +295,7 @@ __device__ static uint64_t mass_of(sampler *s, view v, uint64_t to, scale w) {
 
 /* The first `wanted` of the row in the order, and some more, are what is at least as large as the wanted-th largest of
  * the threads' own largest. With fewer threads than that there is no such bound, and where too many are as large no
- * list: then the row itself comes back. *mass, where there is a bound: the weight of all up to `to`. */
+ * list: then the row itself is returned. *mass, where there is a bound: the weight of all up to `to`. */
 __device__ static view shorten(sampler *s, view row, uint64_t wanted, uint64_t to, scale w, uint64_t *mass) {
   view tops = {s->tops, NULL, 0, THREADS}, some = {s->x, s->ids, 0, 0};
   list out = {s->x, s->ids, CANDIDATES};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Qwen2: Llama with biases on queries, keys and values. Qwen3: without them, with a norm of each head of queries and
  * keys, and a head size of its own. Their MoE forms have experts in some or all layers, Qwen2-MoE with a gated expert
- * for every token beside them. */
+ * for every token in addition. */
 #include "runtime/model/arch/rules.h"
 
 #define KEYS                                                                                                           \

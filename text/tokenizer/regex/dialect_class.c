@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sets of characters, from Oniguruma's dialect to PCRE2's.
  *
- * A set is the inside of a PCRE2 class, and one-character alternatives beside it for what no class of PCRE2 can hold:
+ * A set is the inside of a PCRE2 class, and one-character alternatives for what no class of PCRE2 can hold:
  * complements inside a class, and intersections. Properties get those characters that Unicode 14 to 16 added, since
  * PCRE2 may be older: [\p{L}\x{870}-\x{887}...]. */
 #include <ctype.h>
