@@ -171,7 +171,9 @@ begin --model "$MODEL" --http-drain-timeout 0
 for body in "$long,\"stream\":true}" "$long,\"n\":4}"; do
   curl -sS -N -H 'Content-Type: application/json' -d "$body" "$url/v1/completions" >/dev/null 2>&1 &
 done
-sleep 0.3
+# shellcheck disable=SC2317 # until_holds runs it
+both_run() { [ "$(running)" = '"running":2,"waiting":0' ]; }
+until_holds "two long answers do not run" both_run
 end
 
 # Keys, and strictness.

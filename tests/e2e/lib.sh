@@ -99,4 +99,14 @@ use_experts() { # EXPERTS [HOT]
   "$BIN/make_experts" "$SRC/tests/models/abacus" "$RUN/experts" "$@" || fail "no experts"
   MODEL=$RUN/experts
 }
+# until_holds WHAT COMMAND...: waits until a command succeeds.
+until_holds() {
+  local what=$1
+  shift
+  for _ in $(seq $LOOKS); do
+    "$@" && return 0
+    sleep 0.05
+  done
+  fail "$what"
+}
 json_field() { sed -n "s/.*\"$1\": *\"\([^\"]*\)\".*/\1/p"; }

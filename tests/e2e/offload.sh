@@ -245,8 +245,9 @@ start_up --gpu-layers 0 --nvme-path "$RUN/packs" --backend cpu -dp 2 -ep 2
 grep -q 'steps are not split, and have up to 512 tokens, because of several data-parallel ranks' "$RUN/log" || fail "the log does not say how shards take a step: $(grep streamed "$RUN/log")"
 [ "$("$BIN/trireme" submit --temperature 0 "37+48=")" = 85 ] || fail "a wrong answer of streamed shards"
 grep -q 'are the same on the 2 data-parallel ranks of this host: each reads 1/2 of them' "$RUN/log" || fail "the log does not say that shards share reads: $(grep streamed "$RUN/log")"
-sleep 1.5 # ranks tell once a second
-"$BIN/trireme" status --stats | grep -q '^trireme:streamed_bytes_total{group="0",rank="1",tier="peer"} [1-9]' || fail "no metrics of what shards read for each other"
+# shellcheck disable=SC2317 # until_holds runs it
+peers_read() { "$BIN/trireme" status --stats | grep -q '^trireme:streamed_bytes_total{group="0",rank="1",tier="peer"} [1-9]'; }
+until_holds "no metrics of what shards read for each other" peers_read # ranks tell once a second
 "$BIN/trireme" status | grep -q ' for [0-9.]* GB, [0-9.]* of them read by other data-parallel ranks$' || fail "status does not say what shards read for each other: $("$BIN/trireme" status)"
 stop_cluster TERM
 MODEL=$dense

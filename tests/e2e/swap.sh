@@ -31,8 +31,9 @@ compare() {
   start_up "${bits[@]}" -tp "$tp" -pp "$pp" "${few[@]}" --kv-offloading-size "$gib" "$@"
   "$BIN/trireme" submit --file "$RUN/prompts.jsonl" --output "$RUN/few" --concurrency 48 || fail "with few KV blocks"
   diff <(texts "$RUN/enough") <(texts "$RUN/few") >"$RUN/diff" || fail "tp $tp pp $pp: with few KV blocks the texts differ: $(head -c 600 "$RUN/diff")"
-  sleep 1.2 # a leader reports its counters once a second
-  "$BIN/trireme" status --stats >"$RUN/stats"
+  # shellcheck disable=SC2317 # until_holds runs it
+  all_back() { "$BIN/trireme" status --stats >"$RUN/stats" && [ "$(metric 'swaps_total{direction="out"}')" -gt 0 ] && [ "$(metric 'swaps_total{direction="out"}')" = "$(metric 'swaps_total{direction="in"}')" ]; }
+  until_holds "tp $tp pp $pp: not as many sequences come back as leave" all_back # a leader reports its counters once a second
   out=$(metric 'swaps_total{direction="out"}')
   [ "${out:-0}" -gt 0 ] || fail "tp $tp pp $pp: no sequence was swapped: $(cat "$RUN/stats")"
   [ "$out" = "$(metric 'swaps_total{direction="in"}')" ] || fail "tp $tp pp $pp: $out sequences have left, $(metric 'swaps_total{direction="in"}') have come back"
