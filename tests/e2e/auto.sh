@@ -29,7 +29,7 @@ fi
 FAKE_DEVICE=GPU-0 gives cpu 'not every rank of the replica has its own GPU'
 FAKE_DEVICE=none gives cpu 'not every rank'
 gives cpu '2 ranks' --deterministic
-gives cpu 'disable-custom-all-reduce has no effect: there are no devices on backend cpu' --backend cpu --disable-custom-all-reduce
+gives cpu 'disable-custom-all-reduce has no effect: there are no GPUs on backend cpu' --backend cpu --disable-custom-all-reduce
 
 # An op that the device's backend lacks is told by its name, and nothing else runs in its place.
 : >"$RUN/log"

@@ -96,7 +96,7 @@ stop_cluster TERM
 : >"$RUN/log"
 start_up --max-in-cpu 34M --backend cpu
 rm "$RUN/trireme/machine.json"
-grep -q 'engine: weights: .* MiB stay, .* MiB come from the checkpoint in every step' "$RUN/log" || fail "the log does not say what streams"
+grep -q 'engine: weights: .* MiB stay, .* MiB are read from the checkpoint in every step' "$RUN/log" || fail "the log does not say what streams"
 grep -q 'engine: weights are streamed: to hide them, a step wants 8192 tokens; it has 8192 (512 are usual)' "$RUN/log" || fail "the log does not say how large a step is"
 [ "$("$BIN/trireme" submit --temperature 0 "37+48=")" = 85 ] || fail "a wrong answer"
 for _ in $(seq $LOOKS); do # reports come once a second

@@ -66,7 +66,7 @@ predicted, with 192 keys for each sequence that decodes:
   -tp 1 -dp 2 --enable-expert-parallel --replicas 4           430     393216    0.118    0.118  2166929 at 256      0.12
 
 * the most tokens per second; a prompt has 192 tokens
-shards (-dp) on devices have been measured over two alone
+predictions for data-parallel ranks (-dp) are measured on two GPUs only
 10 of 23 layouts that fit; --all shows the others
 TABLE
 
@@ -117,7 +117,7 @@ want 0 '^with all weights in memory it is 29376$' --model "$RUN/l8" --backend cu
 want 0 '"streamed":true,"fits":true,' --model "$RUN/l8" --backend cuda --memory-per-rank 24GB "${disk[@]}" --json
 want 3 'plan: does not fit: .* exceed the 20599.4 MiB that this rank may use; the longest max_model_len that fits with all weights in memory is 29376: give --max-model-len 29376, --offload-weights auto' \
   --model "$RUN/l8" --backend cuda --memory-per-rank 24GB --offload-weights none
-want 0 '^no layout keeps all weights in memory; -tp 2 fits streamed: [0-9.]* MiB of a rank.s weights come in every step$' --model "$RUN/l70" --devices 2 --device h100
+want 0 '^no layout keeps all weights in memory; -tp 2 fits streamed: each step reads [0-9.]* MiB of a rank.s weights$' --model "$RUN/l70" --devices 2 --device h100
 # The command that this names next answers.
 grep -q '^  trireme plan --model .*/l70 --device h100 --disk-bandwidth 7GB -tp 2$' "$RUN/got" || fail "no command: $(cat "$RUN/got")"
 next=$(grep '^  trireme plan ' "$RUN/got")

@@ -177,5 +177,5 @@ for _ in $(seq $LOOKS); do [ "$(rate)" -gt 0 ] && break || sleep 0.05; done
 for _ in $(seq $LOOKS); do [ "$(rate)" = 0 ] && break || sleep 0.05; done
 [ "$(rate)" = 0 ] || fail "a rate of $(rate) tokens a second of a group that is idle"
 stop_cluster INT
-grep -q "up: SIGINT: draining" "$RUN/log" && grep -q "coordinator: SIGINT: finishing" "$RUN/log" || fail "the log does not say that it was SIGINT"
+grep -q "up: SIGINT: draining" "$RUN/log" && grep -q "coordinator: SIGINT: draining" "$RUN/log" || fail "the log does not say that it was SIGINT"
 echo "requests: all as expected"

@@ -55,7 +55,7 @@ another() {
   stop_cluster TERM
 }
 
-stuck trireme-worker "group 0"
+stuck trireme-worker "replica 0"
 stuck trireme-coordin "the coordinator"
 stuck trireme-gateway "the gateway"
 another

@@ -82,7 +82,7 @@ tri_status tri_rank_hardware_take(const tri_serve_options *o, tri_comm *world, i
   tri_status st = choose_backend(o, world, index, &out->backend, err);
   if (st != TRI_OK) return st;
   if (o->disable_custom_all_reduce && out->backend->host_memory && !world->rank)
-    tri_log(TRI_LOG_INFO, "worker", "--disable-custom-all-reduce has no effect: backend %s has no GPUs",
+    tri_log(TRI_LOG_INFO, "worker", "--disable-custom-all-reduce has no effect: there are no GPUs on backend %s",
             out->backend->name);
   if (!out->threads) out->threads = out->cores / count > 0 ? out->cores / count : 1;
   st = tri_topo_assign(index, count, out->threads, pins, &oversubscribed);
