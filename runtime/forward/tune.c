@@ -176,7 +176,8 @@ tri_status tri_tune(const tri_forward_config *config, bool measure, tri_error *e
   bool leads = tri_replica_is_leader(config->replica);
   if (!be->tactics) {
     if (measure && leads)
-      tri_log(TRI_LOG_INFO, "tune", "--autotune has no effect: backend %s has one kernel for each product", be->name);
+      tri_log(TRI_LOG_INFO, "tune", "--autotune has no effect: there is one kernel for each product on backend %s",
+              be->name);
     return TRI_OK;
   }
   tri_status st = load(config);
