@@ -401,7 +401,7 @@ static int open_device(dc_rank *d) {
   d->be.ops.stream_wait = stream_wait;
   for (int i = 0; i < TRI_STREAM_COUNT; i++)
     DC_MUST(cudaStreamCreateWithFlags(&d->cuda.streams[i], cudaStreamNonBlocking) == cudaSuccess);
-  d->cuda.micro_batches[0].stream = d->cuda.streams[TRI_STREAM_COMPUTE]; /* of the sums */
+  d->cuda.lanes[0].stream = d->cuda.streams[TRI_STREAM_COMPUTE]; /* of the sums */
   DC_MUST(cudaEventCreateWithFlags(&d->cuda.events[TRI_EVENT_SEND], cudaEventDisableTiming) == cudaSuccess);
   size_t bytes = DC_MOST * sizeof(float), slack = DC_SLACK * sizeof(float);
   DC_MUST(cudaMalloc((void **)&d->device, bytes + 2 * slack) == cudaSuccess);
