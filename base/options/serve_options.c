@@ -87,8 +87,8 @@ const tri_option tri_serve_option_table[] = {
      .max = 1 << 16, .fallback = "-1", .metavar = "N", .group = "Offload",
      .help = "with --cpu-moe or --n-cpu-moe: also keep the N most used experts of each such layer on the GPU, which "
              "computes them while the CPU computes the others; 0: none; -1: as many as fit next to the KV cache"},
-    {TRI_OPT(S, kv_offloading_size), .name = "kv-offloading-size", .programs = TRI_FOR_PLAN,
-     .min = 0, .max = 1 << 20, .fallback = "0", .metavar = "GIB", .group = "Offload",
+    {TRI_OPT(S, kv_offloading_size), .name = "kv-offloading-size", .programs = TRI_FOR_PLAN, .min = 0, .max = 1 << 20,
+     .fallback = "0", .metavar = "GIB", .group = "Offload",
      .help = "GiB of host memory, over all ranks of a replica (or of each of its data-parallel ranks), for KV blocks "
              "of preempted sequences, which are swapped in where that is faster than computing them again; 0: none"},
 
@@ -138,12 +138,12 @@ const tri_option tri_serve_option_table[] = {
      .help = "independent replicas (trireme up); 0: 1, or -dp without expert parallelism. If it differs from -dp, -dp "
              "is the number of data-parallel ranks in each replica"},
 
-    {TRI_OPT(S, max_num_seqs), .name = "max-num-seqs", .programs = TRI_FOR_PLAN, .min = 0,
-     .max = 4096, .fallback = "0", .metavar = "N", .group = "Scheduling",
+    {TRI_OPT(S, max_num_seqs), .name = "max-num-seqs", .programs = TRI_FOR_PLAN, .min = 0, .max = 4096, .fallback = "0",
+     .metavar = "N", .group = "Scheduling",
      .help = "sequences that run at a time in a replica (or in each of its data-parallel ranks); 0: 256 on GPUs, 128 "
              "on CPUs"},
-    {TRI_OPT(S, max_num_batched_tokens), .name = "max-num-batched-tokens", .programs = TRI_FOR_PLAN,
-     .min = 0, .max = 1 << 17, .fallback = "0", .metavar = "N", .group = "Scheduling",
+    {TRI_OPT(S, max_num_batched_tokens), .name = "max-num-batched-tokens", .programs = TRI_FOR_PLAN, .min = 0,
+     .max = 1 << 17, .fallback = "0", .metavar = "N", .group = "Scheduling",
      .help = "tokens of one step of a replica (or of each of its data-parallel ranks); 0: 8192 on GPUs, 512 on CPUs, "
              "more with weight streaming if a larger step hides the reads"},
     {TRI_OPT(S, prompt_micro_batch_tokens), .name = "prompt-micro-batch-tokens", .min = 0, .max = 1 << 17,
@@ -152,16 +152,15 @@ const tri_option tri_serve_option_table[] = {
              "with one stage, else 2048 on GPUs and 256 on CPUs, or as many as hide streamed weights"},
     {TRI_OPT(S, block_size), .name = "block-size", .programs = TRI_FOR_STEPS | TRI_FOR_PLAN, .min = 0, .max = 256,
      .fallback = "0", .metavar = "N", .group = "Scheduling", .help = "tokens of a KV block; 0: 64 on GPUs, 16 on CPUs"},
-    {TRI_OPT(S, kv_cache_memory), .name = "kv-cache-memory-bytes", .programs = TRI_FOR_PLAN,
-     .max = TRI_MOST_BYTES, .fallback = "0", .metavar = "BYTES", .group = "Scheduling",
+    {TRI_OPT(S, kv_cache_memory), .name = "kv-cache-memory-bytes", .programs = TRI_FOR_PLAN, .max = TRI_MOST_BYTES,
+     .fallback = "0", .metavar = "BYTES", .group = "Scheduling",
      .help = "KV cache of each rank; 0: on GPUs what --gpu-memory-utilization leaves, on CPUs enough for "
              "--max-num-seqs full sequences, but at most a fourth of the free memory"},
     {TRI_OPT(S, gpu_memory_utilization), .name = "gpu-memory-utilization", .programs = TRI_FOR_STEPS | TRI_FOR_PLAN,
      .min = 0.05, .max = 1, .fallback = "0.9", .metavar = "X", .group = "Scheduling",
      .help = "fraction of a GPU's memory that may be in use, by all programs together"},
-    {TRI_OPT(S, num_kv_blocks), .name = "num-kv-blocks-override", .programs = TRI_FOR_PLAN, .min = 0,
-     .max = 1 << 30, .fallback = "0", .metavar = "N", .group = "Scheduling",
-     .help = "exact number of KV blocks; 0: as memory allows"},
+    {TRI_OPT(S, num_kv_blocks), .name = "num-kv-blocks-override", .programs = TRI_FOR_PLAN, .min = 0, .max = 1 << 30,
+     .fallback = "0", .metavar = "N", .group = "Scheduling", .help = "exact number of KV blocks; 0: as memory allows"},
     {TRI_OPT(S, enable_prefix_caching), .name = "enable-prefix-caching", .fallback = "true", .group = "Scheduling",
      .help = "a decoder reuses KV blocks of earlier prompts that begin with the same tokens; the time saved can reveal "
              "what other clients have asked, unless requests have a cache_salt"},

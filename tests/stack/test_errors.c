@@ -43,7 +43,8 @@ START_TEST(paths_and_methods) {
        .text = "\ntrireme:http_requests_total\\{path=\"/metrics\",code=\"200\"\\} 1\n"},
       {.path = "/v2?key=secret",
        .status = 404,
-       .json = "{'error':{'...':0,'message':'/there is no such path: .v2; the paths are .v1.completions, .*.metrics.*/'}}"},
+       .json =
+           "{'error':{'...':0,'message':'/there is no such path: .v2; the paths are .v1.completions, .*.metrics.*/'}}"},
       {.path = "/",
        .status = 200,
        .json = "{'server':'/trireme [0-9.]+/','model':'abacus','paths':'/.v1.completions, .*/'}"},
