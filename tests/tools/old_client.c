@@ -65,12 +65,12 @@ int main(int argc, char **argv) {
     }
     for (size_t i = 0; e->kind == TRIREME_EVENT_DONE && i < e->done.num; i++)
       printf("done %s\n", e->done.choices[i]->finish_reason);
-    for (size_t i = 0; e->kind == TRIREME_EVENT_STATUS && i < e->status.num_replicas; i++)
-      printf("group %u %s\n", (unsigned)e->status.replicas[i]->replica, e->status.replicas[i]->state);
+    for (size_t i = 0; e->kind == TRIREME_EVENT_STATUS && i < e->status.num_groups; i++)
+      printf("group %u %s\n", (unsigned)e->status.groups[i]->group, e->status.groups[i]->state);
     for (size_t i = 0; e->kind == TRIREME_EVENT_STATUS && i < e->status.num_ranks; i++)
       printf("rank %u %s\n", (unsigned)e->status.ranks[i]->rank, e->status.ranks[i]->host);
     for (size_t i = 0; e->kind == TRIREME_EVENT_FLOORS && i < e->floors.num; i++)
-      printf("floors %g\n", e->floors.replicas[i]->weight_bytes);
+      printf("floors %g\n", e->floors.groups[i]->weight_bytes);
     if (e->kind == TRIREME_EVENT_ERROR) printf("error %s: %s\n", e->error.code, e->error.message);
     ended += e->kind != TRIREME_EVENT_TOKENS && e->kind != TRIREME_EVENT_ACCEPTED;
   }
