@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Words of comments and documents that have a plainer one: docs/glossary.md, CONTRIBUTING.md.
+"""Words of comments and documents, and names in code, that have a plainer one: docs/glossary.md, CONTRIBUTING.md.
 
   words.py [TREE]      names each place, and what to write
   words.py --self-test
@@ -25,6 +25,13 @@ COMMENT_WORDS = [
     (r"\b(?:comes?|came) (?:back|again)\b", "returns, is repeated, is swapped in"),
     (r"\b[Bb]esides?\b", "next to (a place), concurrently with (in time), compared with, or in addition to"),
     (r"\b(?:is|are) told\b", "gets, learns of, is distinguished, is reported"),
+]
+# Names in the code of these folders. The protocol, JSON and client/trireme.h keep older ones.
+NAMES = [
+    (FOLDERS, r"\btri_(?:group|shards|exchange|product|floors|draw)(?:_\w*)?\b", "replica, dp_ranks, all2all, gemm, rooflines, sample"),
+    (("runtime", "worker"), r"\b(?:\w+_)?lanes?(?:_\w+)?\b", "micro_batch"),
+    (("runtime", "worker", "kernels"), r"\b(?:\w+_)?(?:draws?|drawn)(?:_\w+)?\b", "sample"),
+    (("worker/schedule",), r"\b(?:\w+_)?(?:shards?|away)(?:_\w+)?\b", "dp_rank, swapped"),
 ]
 # Where these words are the right ones.
 RIGHT = [
@@ -54,6 +61,20 @@ def texts(path):
     return [(whole.count("\n", 0, m.start()) + 1, m.group(0)) for m in re.finditer(r"/\*.*?\*/", whole, re.S)]
 
 
+def code(whole):
+    """A source without its comments, texts and includes, on the same lines."""
+    blank = lambda m: "\n" * m.group(0).count("\n")
+    return re.sub(r'/\*.*?\*/|//[^\n]*|#include[^\n]*|"(?:\\.|[^"\\\n])*"', blank, whole, flags=re.S)
+
+
+def names(name, whole):
+    plain = code(whole)
+    for folders, pattern, instead in NAMES:
+        if any(name.startswith(folder + "/") for folder in folders):
+            for match in re.finditer(pattern, plain):
+                yield plain.count("\n", 0, match.start()) + 1, match.group(0), instead
+
+
 def files(tree):
     yield from ("README.md", "CONTRIBUTING.md")
     for top in FOLDERS + ("docs",):
@@ -69,6 +90,11 @@ def check(tree):
         if not is_source and not is_page:
             continue
         seen += 1
+        if is_source:
+            with open(os.path.join(tree, name), encoding="utf8") as file:
+                for line, word, instead in names(name, file.read()):
+                    print("%s:%d: '%s': %s" % (name, line, word, instead))
+                    wrong += 1
         for line, text in texts(os.path.join(tree, name)):
             for at, word, instead in hits(text, WORDS + COMMENT_WORDS if is_source else WORDS):
                 print("%s:%d: '%s': %s" % (name, line + text.count("\n", 0, at), " ".join(word.split()), instead))
@@ -87,6 +113,11 @@ def self_test():
         found = list(hits(text, WORDS + COMMENT_WORDS))
         if len(found) != count:
             sys.exit("%s: %s" % (text, found))
+    for name, text, count in (("comm/a.c", "tri_group_make(x); /* tri_group */", 1), ("worker/a.c", 'lane = num_lanes; "lane"', 2),
+                              ("kernels/a.cu", "lane = drawn[0];", 1), ("tools/top/a.c", "draw(screen);", 0)):
+        found = list(names(name, text))
+        if len(found) != count:
+            sys.exit("%s: %s: %s" % (name, text, found))
     print("every planted word was found")
 
 

@@ -14,7 +14,7 @@ static tri_all2all_config config_of(const tri_model_config *c, const tri_shard *
                                     tri_dtype type) {
   tri_parallel p = s->p;
   return (tri_all2all_config){.tp = p.tp,
-                              .dp = tri_shards_exchange(c, p) ? tri_parallel_dp(p) : 1,
+                              .dp = tri_dp_ranks_exchange(c, p) ? tri_parallel_dp(p) : 1,
                               .t = p.tp_rank,
                               .d = p.dp_rank,
                               .max_rows = tri_exchanged_rows(l),

@@ -124,7 +124,7 @@ static tri_status connect(tri_engine *e, tri_error *err) {
   tri_backend *be = e->backend;
   tri_replica *g = e->replica;
   if (g->p.tp > 1) TRI_CHECK(be->ops.comm_create(be, g->tensor, TRI_COMM_SUMS, &e->device_tensor, err));
-  if (tri_shards_exchange(&e->model, g->p))
+  if (tri_dp_ranks_exchange(&e->model, g->p))
     TRI_CHECK(be->ops.comm_create(be, g->column, TRI_COMM_ROWS, &e->device_column, err));
   if (g->p.pp > 1) TRI_CHECK(be->ops.comm_create(be, g->world, TRI_COMM_TRANSFERS, &e->device_world, err));
   const tri_comm *made[] = {e->device_tensor, e->device_column, e->device_world};

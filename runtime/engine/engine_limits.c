@@ -92,7 +92,7 @@ static tri_status compare_counts(tri_engine *e, int own, int *least, int *most, 
 static void tell_whole(const tri_engine *e) {
   const char *why = "norms after the residual additions on a GPU";
   if (e->replica->world->rank || !e->ledger.streams || e->ledger.chunk_tokens) return;
-  if (tri_shards_exchange(&e->model, e->shard.p)) why = "several data-parallel ranks";
+  if (tri_dp_ranks_exchange(&e->model, e->shard.p)) why = "several data-parallel ranks";
   tri_log(TRI_LOG_INFO, "engine", "weights are streamed: steps are not split, and have up to %d tokens, because of %s",
           e->limits.max_num_batched_tokens, why);
 }

@@ -83,7 +83,7 @@ tri_status tri_offload_check_host_experts(size_t bytes, int sharing, tri_error *
 /* On a device a norm after the sum leaves a copy of the stream for products, which would have to be kept for all
  * tokens. Data-parallel ranks that exchange rows do so in the same step, and have not the same number of chunks. */
 int tri_offload_chunk(const tri_offload_config *o, const tri_model_config *c, tri_parallel p, bool device) {
-  bool whole = (device && c->norm.place == TRI_NORM_SUM) || tri_shards_exchange(c, p);
+  bool whole = (device && c->norm.place == TRI_NORM_SUM) || tri_dp_ranks_exchange(c, p);
   if (whole) return 0;
   if (o->chunk_tokens) return o->chunk_tokens;
   return device ? TRI_OFFLOAD_DEVICE_CHUNK : TRI_OFFLOAD_CHUNK;

@@ -182,7 +182,7 @@ bool tri_adds_in_place(const tri_walk *w) {
   const tri_norm_config *n = &cfg->model->norm;
   int from = cfg->backend ? cfg->backend->adds_in_place_from : 0;
   bool is_sum = n->place == TRI_NORM_INPUT && !n->parallel_residual && n->residual_scale == 1;
-  bool is_whole = cfg->shard.p.tp == 1 && !tri_shards_exchange(cfg->model, cfg->shard.p) && !cfg->host;
+  bool is_whole = cfg->shard.p.tp == 1 && !tri_dp_ranks_exchange(cfg->model, cfg->shard.p) && !cfg->host;
   return from && is_sum && is_whole && w->b->num_tokens >= from && w->mode != TRI_WALK_RECORD;
 }
 

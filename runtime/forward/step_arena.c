@@ -30,7 +30,7 @@ static void add_all2all(struct table *t) {
   const tri_model_config *c = t->cfg->model;
   const tri_limits *l = t->cfg->limits;
   tri_parallel p = t->cfg->shard->p;
-  int64_t all = tri_shards_exchange(c, p) ? tri_parallel_dp(p) * tri_exchanged_rows(l) : 0;
+  int64_t all = tri_dp_ranks_exchange(c, p) ? tri_parallel_dp(p) * tri_exchanged_rows(l) : 0;
   int64_t mapped = all ? all : tri_limits_chunk(l);
   add(t, TRI_BUF_map_choice, mapped, c->moe.top_k);
   add(t, TRI_BUF_map_row, mapped, c->moe.top_k);

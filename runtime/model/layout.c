@@ -158,7 +158,7 @@ bool tri_layer_experts_on_host(const tri_model_config *c, tri_parallel p, int la
 
 bool tri_shard_narrows(const tri_model_config *c, const tri_shard *s) {
   bool decodes = !c->encoder && !c->feeds_decoder && !c->seq2seq.on;
-  return s->last_stage && decodes && !c->norm.parallel_residual && !tri_shards_exchange(c, s->p);
+  return s->last_stage && decodes && !c->norm.parallel_residual && !tri_dp_ranks_exchange(c, s->p);
 }
 
 /* Returns a rank's part of an MLP's units. Kernels read them in vectors and tiles, so that parts which do not come out

@@ -77,7 +77,7 @@ typedef struct tri_shard {
 } tri_shard;
 
 /* Returns whether the data-parallel ranks of a replica exchange rows in layers with experts. */
-static inline bool tri_shards_exchange(const tri_model_config *c, tri_parallel p) {
+static inline bool tri_dp_ranks_exchange(const tri_model_config *c, tri_parallel p) {
   return tri_parallel_dp(p) > 1 && c->moe.num_experts > 0;
 }
 
