@@ -43,7 +43,7 @@ static tri_status find_source(tri_offload *o, const tri_offload_config *config, 
   bool all = false;
   tri_status st = TRI_OK;
   if (o->dram == o->tiers->streamed) {
-    snprintf(o->about, sizeof o->about, "the host's memory");
+    snprintf(o->about, sizeof o->about, "host memory");
     return TRI_OK;
   }
   if (weights->ckpt && !config->always_pack) {

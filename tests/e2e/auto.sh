@@ -78,5 +78,5 @@ rm "$XDG_CACHE_HOME"
 gives cuda 'tactics are saved in' --autotune -tp 1 -pp 2
 [ "$(grep -c 'tune: measured [1-9]' "$RUN/log")" = 2 ] || fail "not both stages have measured"
 grep -q "^linear m 1 n $(grep -o '"vocab_size": *[0-9]*' "$MODEL/config.json" | grep -o '[0-9]*$') " "$tactics" || fail "nothing of the last stage's head"
-gives cpu 'there is nothing to choose between on backend cpu' --backend cpu --autotune
+gives cpu 'there is one kernel for each product on backend cpu' --backend cpu --autotune
 echo "devices where each rank has one, else the CPU"

@@ -222,7 +222,7 @@ for _ in $(seq $LOOKS); do
   sleep 0.05
 done
 stop_cluster TERM
-grep -q 'told to leave before it was ready: the pack .* is not made: Trireme stops' "$RUN/log" || fail "the log does not say why there is no pack: $(tail -5 "$RUN/log")"
+grep -q 'told to exit before it was ready: the pack .* is not made: Trireme stops' "$RUN/log" || fail "the log does not say why there is no pack: $(tail -5 "$RUN/log")"
 end_writer
 
 # A rank that fails does not wait for one that packs, and every start is refused for its reason.
@@ -280,10 +280,10 @@ if [ -n "${1-}" ]; then
   }
   on_device "are read from host memory in every step"
   on_device "are read from host memory (.* MiB) and the checkpoint in every step" --max-in-cpu 2M
-  on_device "come from the checkpoint in every step" --max-in-cpu 1K
-  on_device "come from the pack .*just made" --max-in-cpu 1K --quantization int8 --nvme-path "$RUN/device"
+  on_device "are read from the checkpoint in every step" --max-in-cpu 1K
+  on_device "are read from the pack .*just made" --max-in-cpu 1K --quantization int8 --nvme-path "$RUN/device"
   # Shards bring half of what they have in common each, where their devices reach each other.
-  on_device "each brings over its own link 1/2 of them, and takes the rest from the others' devices" -dp 2 --replicas 1 --max-in-cpu 1M
+  on_device "each brings over its own link 1/2 of them, and copies the rest from the others' GPUs" -dp 2 --replicas 1 --max-in-cpu 1M
   predict --backend cuda --gpu-layers 0 -dp 2 --replicas 1 | grep -q '; it copies over its own link 1/2 of the [0-9.]* MiB that the 2 data-parallel ranks of its host share$' || fail "plan does not say what devices bring for each other: $(predict --backend cuda --gpu-layers 0 -dp 2 --replicas 1)"
   refused 3 "MiB of host memory are available for them" --backend cuda --gpu-layers 0 --offload-weights cpu --max-in-cpu 2M
   # Nothing is said, and the memory has room for two parts of layers at a time: in every layout a start streams, warns and answers.
@@ -299,7 +299,7 @@ print(max(sum(r[l] for l in lines) + r["kv_cache"] * 1024 // r["kv_tokens"] for 
     # shellcheck disable=SC2086
     start_up --backend cuda --dtype float32 $layout
     [ "$("$BIN/trireme" submit --temperature 0 "37+48=")" = 85 ] || fail "a wrong answer of a device that is too small: $layout"
-    grep -q 'WARN .*engine: weights have no room beside the KV cache of one sequence of max_model_len 1024, and are streamed: .*--offload-weights none refuses' "$RUN/log" ||
+    grep -q 'WARN .*engine: weights do not fit next to the KV cache of one sequence of max_model_len 1024, and are streamed: .*--offload-weights none refuses' "$RUN/log" ||
       fail "no warning of weights that leave: $layout"
     stop_cluster TERM
   done
