@@ -5,7 +5,7 @@
 # shellcheck source=/dev/null disable=SC2154
 . "$(dirname "$0")/lib.sh"
 export XDG_CACHE_HOME=$RUN
-mkdir "$RUN/bin" && cp "$BIN"/trireme "$BIN"/trireme-{up,coordinator,worker,plan} "$RUN/bin" && cp "$1" "$RUN/bin/libtrireme-cuda.so" || fail "no copies of the programs"
+mkdir "$RUN/bin" && cp "$BIN"/trireme "$BIN"/trireme-{up,coordinator,worker,plan} "$RUN/bin" && cp -r "$BIN/../libexec" "$RUN" && cp "$1" "$RUN/bin/libtrireme-cuda.so" || fail "no copies of the programs"
 cp "$1" "$RUN/bin/libcuda.so.1" # a driver's library that nobody calls
 export LD_LIBRARY_PATH=$RUN/bin${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 BIN=$RUN/bin file=$RUN/trireme/machine.json
