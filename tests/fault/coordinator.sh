@@ -57,7 +57,7 @@ beside_workers() {
   start_up -tp 2
   epoch=$(epoch_of 0)
   kill -9 "$(rank_pid 0 1)"
-  await "up: group 0 .*killed by signal 9.* starting it again"
+  await "up: replica 0 .*killed by signal 9.* starting it again"
   SINCE=$(now_ms)
   coordinator_killed
   serves_again "$SINCE"
@@ -144,7 +144,7 @@ rank_stands_still() {
   kill -STOP "$(rank_pid 0 1)"
   SINCE=$(now_ms)
   coordinator_killed
-  await "members: group 0 (epoch $epoch) is lost: rank 1 did not register within 3 s"
+  await "members: replica 0 (epoch $epoch) is lost: rank 1 did not register within 3 s"
   serves_again "$(now_ms)"
   [ "$(epoch_of 0)" = $((epoch + 1)) ] || fail "a rank that stands still: epoch $(epoch_of 0) after $epoch"
   echo "a rank that stands still while the coordinator is away: answered after $(($(now_ms) - SINCE)) ms"

@@ -92,7 +92,7 @@ gives_up() { # WHAT HOW WORDS: HOW is called with the worker's pid
   kill -STOP "$coordinator"
   since=$(now_ms)
   "$2" "$worker"
-  await "up: group 0 .*: giving up"
+  await "up: replica 0 .*: giving up"
   sleep 0.2
   kill -CONT "$coordinator" 2>/dev/null
   clients_end "$since"
@@ -118,7 +118,7 @@ give_up() {
   local since coordinator worker twice code ended
   : >"$RUN/log"
   start_up --max-restarts 0
-  gives_up "a worker killed" kill_worker "group 0 was killed by signal 9 (Killed)"
+  gives_up "a worker killed" kill_worker "replica 0 was killed by signal 9 (Killed)"
 
   # One that says why it ends.
   mkdir "$RUN/model"
@@ -137,7 +137,7 @@ give_up() {
     kill -STOP "$coordinator"
     since=$(now_ms)
     kill -9 "$worker"
-    await "up: group 0 .*: giving up"
+    await "up: replica 0 .*: giving up"
     if [ -n "$twice" ]; then
       kill -TERM "$CLUSTER"
       sleep 1.2
