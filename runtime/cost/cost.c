@@ -212,15 +212,16 @@ tri_cost tri_cost_step(const tri_cost_model *m, const tri_cost_load *l) {
 
 /* ---- loads ---- */
 
+tri_cost_load tri_cost_decode_load(const tri_cost_model *m, int sequences, double context) {
+  int dp = tri_parallel_dp(m->p);
+  int micro_batch = (sequences + m->p.pp - 1) / m->p.pp;
+  int own = (micro_batch + dp - 1) / dp;
+  return (tri_cost_load){
+      .tokens = own, .all_tokens = micro_batch, .sampled = own, .sequences = own, .context = context, .queries = 1};
+}
+
 double tri_cost_decode(const tri_cost_model *m, int sequences, double context, tri_cost *out) {
-  int dp = tri_parallel_dp(m->p), micro_batch = (sequences + m->p.pp - 1) / m->p.pp,
-      shard = (micro_batch + dp - 1) / dp;
-  tri_cost_load l = {.tokens = shard,
-                     .all_tokens = micro_batch,
-                     .sampled = shard,
-                     .sequences = shard,
-                     .context = context,
-                     .queries = 1};
+  tri_cost_load l = tri_cost_decode_load(m, sequences, context);
   double slowest = 0;
   for (int stage = 0; stage < m->p.pp; stage++) {
     tri_cost c = tri_cost_stage(m, stage, &l);

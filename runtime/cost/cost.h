@@ -130,10 +130,13 @@ tri_cost tri_cost_stage(const tri_cost_model *m, int stage, const tri_cost_load 
 /* The whole step, stage after stage. */
 tri_cost tri_cost_step(const tri_cost_model *m, const tri_cost_load *load);
 
+/* Returns what one micro-batch of a decode step of so many sequences is on one data-parallel rank; see tri_cost_decode.
+ */
+tri_cost_load tri_cost_decode_load(const tri_cost_model *m, int sequences, double context);
 /* One token for each of so many sequences of a replica with `context` keys each: pp micro-batches share them, and in
- * each micro-batch dp shards. *out is one micro-batch's way through all stages. Returns the seconds between two tokens
- * of a sequence: all micro-batches take their turn on the slowest stage, which may take longer than one micro-batch's
- * way (GPipe's schedule, Huang et al. 2019, without its ends). */
+ * each micro-batch dp data-parallel ranks. *out is one micro-batch's way through all stages. Returns the seconds
+ * between two tokens of a sequence: all micro-batches take their turn on the slowest stage, which may take longer than
+ * one micro-batch's way (GPipe's schedule, Huang et al. 2019, without its ends). */
 double tri_cost_decode(const tri_cost_model *m, int sequences, double context, tri_cost *out);
 /* A prompt of one sequence in one step. */
 tri_cost tri_cost_prompt(const tri_cost_model *m, double tokens);

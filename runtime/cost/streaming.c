@@ -12,14 +12,7 @@ double tri_streaming_pass(const tri_streaming *s, int stage) {
 
 double tri_streaming_decode(const tri_streaming *s, int sequences, double context) {
   const tri_cost_model *m = s->model;
-  int dp = tri_parallel_dp(m->p), micro_batch = (sequences + m->p.pp - 1) / m->p.pp,
-      shard = (micro_batch + dp - 1) / dp;
-  tri_cost_load l = {.tokens = shard,
-                     .all_tokens = micro_batch,
-                     .sampled = shard,
-                     .sequences = shard,
-                     .context = context,
-                     .queries = 1};
+  tri_cost_load l = tri_cost_decode_load(m, sequences, context);
   double sum = 0, slowest = 0;
   for (int stage = 0; stage < m->p.pp; stage++) {
     tri_cost c = tri_cost_stage(m, stage, &l);

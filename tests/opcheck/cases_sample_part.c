@@ -19,7 +19,7 @@ typedef enum kind {
   STEEP    /* one part has all that matters */
 } kind;
 
-/* Of rows sampled in parts. bounds: [num_parts + 1] where the parts begin. */
+/* Rows that are sampled in parts. bounds: [num_parts + 1] where the parts begin. */
 typedef struct cut {
   int vocab, num_parts, width;
   int bounds[MOST_PARTS + 1];

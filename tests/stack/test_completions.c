@@ -57,7 +57,7 @@ START_TEST(answers) {
 }
 END_TEST
 
-/* What has stopped an answer is said, and stands in its text if that is asked for. */
+/* An answer names the stop string that ended it, and contains it if the request asks for that. */
 START_TEST(ends) {
   static const exchange list[] = {
       {.path = PATH,
@@ -369,7 +369,7 @@ START_TEST(refusals) {
 }
 END_TEST
 
-/* What a replica refuses, and how it ends, is told as it says it. */
+/* A replica's refusals and errors reach the client in its own words. */
 START_TEST(replica_refuses) {
   replica_refuse(s->r, "no_capacity", "max_tokens", "there are 3 KV blocks");
   expect(s, .path = PATH, .body = one_token, .status = 400,

@@ -40,8 +40,8 @@ START_TEST(answers) {
 }
 END_TEST
 
-/* As many inputs as OpenAI's API takes, in turns of what the queue takes of one client; more are never a matter of
- * waiting. */
+/* The most inputs that OpenAI's API takes go to the queue in portions that it accepts from one client; one input more
+ * is refused at once. */
 START_TEST(many_inputs) {
   for (size_t num = 2048; num <= 2049; num++) {
     tri_buf body = {0};

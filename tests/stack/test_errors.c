@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the gateway answers beside the model: paths, methods, headers, other origins, keys, and models that it cannot
+/* Answers of the gateway without the model: paths, methods, headers, other origins, keys, and models that it cannot
  * chat with. */
 #include <stdio.h>
 #include <stdlib.h>
