@@ -28,6 +28,8 @@ set(TRIREME_CUDA_ARCHITECTURES "${architectures};80-virtual;90-virtual" CACHE ST
 
 option(TRIREME_CUDA_QUICK "compile the CUDA module in half the time, to see that it compiles; most of its kernels are slow" OFF)
 
+option(TRIREME_CUDA_TIMELINE "kernels stamp when they begin, for tests/bench/timeline.sh; they are slower for it" OFF)
+
 # Leaves out optimization but for what has products of Hopper (wgmma): of those the assembler says whether they would wait for each other, which is
 # true of all that is not optimized.
 function(trireme_compile_quickly)
@@ -60,6 +62,9 @@ function(trireme_cuda_module)
   set_target_properties(trireme-cuda PROPERTIES CUDA_ARCHITECTURES "${TRIREME_CUDA_ARCHITECTURES}" CUDA_STANDARD 17 CUDA_RUNTIME_LIBRARY Static
     LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin C_VISIBILITY_PRESET hidden)
   target_link_libraries(trireme-cuda PRIVATE CUDA::cudart_static CUDA::cublas CUDA::cublasLt)
+  if(TRIREME_CUDA_TIMELINE)
+    target_compile_definitions(trireme-cuda PRIVATE TRI_CUDA_TIMELINE)
+  endif()
   add_dependencies(programs trireme-cuda)
   install(TARGETS trireme-cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT trireme-cuda)
 endfunction()

@@ -6,6 +6,7 @@
 
 #include "kernels/gemm_tactics.h"
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/device/timeline.h"
 #include "kernels/cuda/fill.h"
 #include "kernels/random.h"
 
@@ -235,6 +236,7 @@ static void close_device(tri_cuda_impl *impl) {
 static void device_destroy(tri_backend *be) {
   tri_cuda_impl *impl = tri_cuda_of(be);
   if (tri_cuda_stream(be)) cudaStreamSynchronize(tri_cuda_stream(be));
+  tri_cuda_timeline_write();
   tri_cuda_graphs_drop(be);
   for (int i = 0; i < TRI_CUDA_LANES; i++)
     device_free(be, TRI_MEM_STAGING, impl->lanes[i].workspace, impl->lanes[i].workspace_bytes);

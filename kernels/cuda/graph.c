@@ -2,6 +2,7 @@
 /* Recorded steps. The first step of a key is launched op by op, which loads its kernels and warms the libraries; the
  * second, if it comes soon enough, is recorded; later ones cost one launch instead of hundreds. */
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/device/timeline.h"
 
 void tri_cuda_graphs_drop(tri_backend *be) {
   tri_cuda_impl *impl = tri_cuda_of(be);
@@ -62,6 +63,7 @@ tri_status tri_cuda_graph_end(tri_backend *be) {
   cudaGraph_t graph = NULL;
   impl->recording = NULL;
   cudaError_t e = cudaStreamEndCapture(tri_cuda_stream(be), &graph);
+  if (e == cudaSuccess) tri_cuda_timeline_recorded(graph);
   if (e == cudaSuccess) e = cudaGraphInstantiate(&g->exec, graph, 0);
   if (graph) cudaGraphDestroy(graph);
   if (e == cudaSuccess) return TRI_OK;

@@ -194,13 +194,14 @@ __global__ __launch_bounds__(THREADS, 1) static void latent_wgmma_kernel(tri_att
   extern __shared__ __align__(1024) char space[];
   latent_room &room = *(latent_room *)space;
   if (!HAS_HOPPER) return;
+  stamp_begun();
   if (threadIdx.x == 0) {
     make_barriers(room);
     prefetch_map(&maps.q);
     prefetch_map(&maps.kv);
   }
   wait_for_previous();
-  let_next_begin();
+  let_next_begin_now();
   __syncthreads();
   int warp = __shfl_sync(0xffffffffu, (int)threadIdx.x / WARP, 0), group = warp * WARP / WARPGROUP;
   if (group == 0) {

@@ -73,8 +73,9 @@ __global__ __launch_bounds__(THREADS) static void prefill_mma_kernel(tri_attenti
   extern __shared__ __align__(128) char room[];
   __shared__ int64_t offsets[STAGES][KEYS];
   T *keys = (T *)room, *values = keys + STAGES * TILE;
+  stamp_begun();
   wait_for_previous();
-  let_next_begin();
+  let_next_begin_now();
   int head = blockIdx.x, kv_head = tri_kv_head_of(&a, head), lane = threadIdx.x % WARP;
   const tri_attention_tile t = tiles[blockIdx.y];
   const int32_t *kv_blocks = b.block_table + t.blocks;

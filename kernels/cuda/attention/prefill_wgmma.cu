@@ -375,6 +375,7 @@ __global__ __launch_bounds__(S::THREADS, 1) static void prefill_wgmma_kernel(tri
   extern __shared__ __align__(1024) char space[];
   hopper_room<S> &room = *(hopper_room<S> *)space;
   if (!HAS_HOPPER) return;
+  stamp_begun();
   if (threadIdx.x == 0) {
     make_barriers<S>(room);
     prefetch_map(&maps.q);
@@ -382,7 +383,7 @@ __global__ __launch_bounds__(S::THREADS, 1) static void prefill_wgmma_kernel(tri
     prefetch_map(&maps.v);
   }
   wait_for_previous();
-  let_next_begin();
+  let_next_begin_now();
   __syncthreads();
   int warp = __shfl_sync(0xffffffffu, (int)threadIdx.x / WARP, 0), group = warp * WARP / WARPGROUP;
   if (group == 0) {

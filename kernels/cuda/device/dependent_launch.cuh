@@ -22,16 +22,26 @@
 
 #include <cuda_runtime.h>
 
-__device__ static inline void let_next_begin(void) {
+#include "kernels/cuda/device/timeline.cuh"
+#include "kernels/cuda/device/timeline.h"
+
+/* A kernel that waits first has stamp_begun() as its first line, and this after the wait. */
+__device__ static inline void let_next_begin_now(void) {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
+}
+
+__device__ static inline void let_next_begin(void) {
+  stamp_begun();
+  let_next_begin_now();
 }
 
 __device__ static inline void wait_for_previous(void) {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
+  stamp_waited();
 }
 
 /* True where the code that runs on this device has the wait: what is made for older ones has not. */
@@ -60,6 +70,8 @@ static inline void launch_together(void (*kernel)(Args...), dim3 grid, unsigned 
   config.stream = stream;
   config.attrs = attributes;
   config.numAttrs = overlaps ? 1 + (together > 1) : 0;
+  timeline_open();
+  tri_cuda_timeline_launched((const void *)kernel);
   cudaLaunchKernelEx(&config, kernel, args...); /* its error is returned by cudaGetLastError */
 }
 

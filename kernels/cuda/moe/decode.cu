@@ -196,8 +196,9 @@ __global__ __launch_bounds__(TEAM, 2) static void up_kernel(few_gemm p) {
   meeting<sum, NT> *room = (meeting<sum, NT> *)(shared + work_list_ints(p.a.num_experts) * sizeof(int));
   int row[NT];
   weight_stream s;
+  stamp_begun();
   wait_for_previous();
-  let_next_begin(); /* what follows finds the map as it is */
+  let_next_begin_now(); /* what follows finds the map as it is */
   work_list list = list_work(p.a.map.first, p.a.num_experts, 8 * NT, (int *)shared);
   work_range range = range_of_block(list, p.tiles);
   if (range.begin >= range.end) return;

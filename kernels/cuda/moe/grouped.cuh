@@ -279,7 +279,10 @@ __global__ static void __launch_bounds__(THREADS, 1)
   extern __shared__ char shared[];
   R &s = *(R *)(((uintptr_t)shared + ALIGN - 1) / ALIGN * ALIGN);
   if (!HAS_HOPPER) return;
-  if (!GATHERS) let_next_begin();
+  if (GATHERS)
+    stamp_begun();
+  else
+    let_next_begin();
   if (threadIdx.x == 0) {
     prefetch_map(&weights);
     for (int i = 0; i < R::STAGES; i++) {
@@ -290,7 +293,7 @@ __global__ static void __launch_bounds__(THREADS, 1)
   }
   if (GATHERS) {
     wait_for_previous();
-    let_next_begin();
+    let_next_begin_now();
   }
   for (int e = threadIdx.x; e <= g.num_experts; e += THREADS) s.first[e] = __ldcg(g.first + e);
   __syncthreads();

@@ -206,6 +206,7 @@ __global__ static void __launch_bounds__(THREADS, 1)
   R &s = *(R *)(((uintptr_t)shared + ALIGN - 1) / ALIGN * ALIGN);
   int num_experts = p.up.num_experts;
   if (!HAS_HOPPER) return;
+  stamp_begun();
   if (threadIdx.x == 0) {
     prefetch_map(&ups);
     prefetch_map(&downs);
@@ -223,7 +224,7 @@ __global__ static void __launch_bounds__(THREADS, 1)
     if (threadIdx.x < WARP) list_groups<COLS>(num_experts, s.first, s.start);
     __syncthreads();
   }
-  let_next_begin();
+  let_next_begin_now();
   pair_tiles tiles = count_tiles<R>(p, s.start);
   if (threadIdx.x < WARPGROUP) { /* as in grouped_kernel */
     give_registers<88>();
