@@ -102,7 +102,7 @@ static tri_status place_experts(tri_engine *e, const tri_engine_config *config, 
 }
 
 static tri_status prepare(tri_engine *e, const tri_engine_config *config, tri_checkpoint **ckpt, tri_error *err) {
-  TRI_CHECK(tri_model_config_load_by(config->model_dir, config->config_rules, &e->model, err));
+  TRI_CHECK(tri_model_config_load(config->model_dir, config->config_rules, &e->model, err));
   TRI_CHECK(set_use(&e->model, config, err));
   tri_parallel p = e->replica->p;
   p.quantized = config->quantization != TRI_QUANTIZE_NONE;

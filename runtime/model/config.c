@@ -9,6 +9,7 @@
 #include "base/hash.h"
 #include "base/json/json.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "runtime/model/arch.h"
 #include "runtime/model/folder.h"
 #include "runtime/model/rope.h"
@@ -79,11 +80,6 @@ static tri_status read_name(const tri_json *root, const char *const *keys, const
   return TRI_OK;
 }
 
-static bool ends_with(const char *s, const char *end) {
-  size_t n = strlen(s), m = strlen(end);
-  return n >= m && !strcmp(s + n - m, end);
-}
-
 /* Labels have names in id2label; without them and without a number there are two. */
 static tri_status read_labels(const tri_json *root, tri_model_config *c, tri_error *err) {
   const tri_json *names = tri_json_get(root, "id2label");
@@ -102,8 +98,8 @@ tri_status tri_config_encoder(tri_model_config *c, const tri_json *root, tri_err
   if (tri_json_kind_of(kind) != TRI_JSON_NULL && (!positions || strcmp(positions, "absolute")))
     return tri_fail(err, TRI_UNSUPPORTED, "position_embedding_type",
                     "position_embedding_type \"%.40s\" is not supported: only absolute", positions ? positions : "?");
-  c->head.sequence_head = name && ends_with(name, "ForSequenceClassification");
-  c->head.token_head = name && ends_with(name, "ForTokenClassification");
+  c->head.sequence_head = name && tri_text_ends_with(name, "ForSequenceClassification");
+  c->head.token_head = name && tri_text_ends_with(name, "ForTokenClassification");
   c->head.has_classifier = c->head.sequence_head || c->head.token_head;
   c->head.tie_word_embeddings = false; /* there is no head to share the embedding */
   return c->head.has_classifier ? read_labels(root, c, err) : TRI_OK;
@@ -160,10 +156,9 @@ static tri_status read_strings(const tri_json *root, tri_model_config *c, tri_er
   static const char *const dtypes[] = {"dtype", "torch_dtype", NULL};
   static const char *const acts[] = {"hidden_activation", "hidden_act", "activation_function", "activation", NULL};
   const char *dtype, *act;
-  tri_status st = read_name(root, dtypes, &dtype, err);
-  if (st == TRI_OK) st = read_name(root, acts, &act, err);
-  if (st == TRI_OK) st = check_off(root, c, err);
-  if (st != TRI_OK) return st;
+  TRI_CHECK(read_name(root, dtypes, &dtype, err));
+  TRI_CHECK(read_name(root, acts, &act, err));
+  TRI_CHECK(check_off(root, c, err));
   if (dtype && !strncmp(dtype, "torch.", 6)) dtype += 6;
   if (dtype && !strcmp(dtype, "auto")) dtype = NULL; /* as stored, which the tensors say */
   if (dtype && !(tri_dtype_from_name(dtype, &c->dtype) && c->dtype <= TRI_BF16))
@@ -259,13 +254,7 @@ static tri_status parse_docs(tri_json_doc *doc, const tri_json *generation, tri_
 }
 
 tri_status tri_model_config_parse(const char *config, size_t config_len, const char *generation, size_t generation_len,
-                                  tri_model_config *out, tri_error *err) {
-  return tri_model_config_parse_by(config, config_len, generation, generation_len, (tri_config_rules){0}, out, err);
-}
-
-tri_status tri_model_config_parse_by(const char *config, size_t config_len, const char *generation,
-                                     size_t generation_len, tri_config_rules rules, tri_model_config *out,
-                                     tri_error *err) {
+                                  tri_config_rules rules, tri_model_config *out, tri_error *err) {
   tri_status st;
   tri_json_doc *doc = NULL, *gen = NULL;
   const char *file;
@@ -278,11 +267,7 @@ cleanup:
   return st;
 }
 
-tri_status tri_model_config_load(const char *dir, tri_model_config *out, tri_error *err) {
-  return tri_model_config_load_by(dir, (tri_config_rules){0}, out, err);
-}
-
-tri_status tri_model_config_load_by(const char *dir, tri_config_rules rules, tri_model_config *out, tri_error *err) {
+tri_status tri_model_config_load(const char *dir, tri_config_rules rules, tri_model_config *out, tri_error *err) {
   tri_status st;
   tri_json_doc *doc = NULL, *gen = NULL;
   tri_error why = {0};

@@ -217,14 +217,10 @@ typedef struct tri_config_rules {
 
 /* Reads DIR/config.json and, where they exist, DIR/generation_config.json, and the end-of-sequence token that
  * DIR/tokenizer_config.json names, which counts with theirs. */
-tri_status tri_model_config_load(const char *dir, tri_model_config *out, tri_error *err);
-tri_status tri_model_config_load_by(const char *dir, tri_config_rules rules, tri_model_config *out, tri_error *err);
+tri_status tri_model_config_load(const char *dir, tri_config_rules rules, tri_model_config *out, tri_error *err);
 /* The same from texts; generation may be NULL. */
 tri_status tri_model_config_parse(const char *config, size_t config_len, const char *generation, size_t generation_len,
-                                  tri_model_config *out, tri_error *err);
-tri_status tri_model_config_parse_by(const char *config, size_t config_len, const char *generation,
-                                     size_t generation_len, tri_config_rules rules, tri_model_config *out,
-                                     tri_error *err);
+                                  tri_config_rules rules, tri_model_config *out, tri_error *err);
 /* Logs the keys that are not understood, if there are any. */
 void tri_model_config_warn(const tri_model_config *c, const char *component);
 /* Tokens of a sequence, unless an option says otherwise: the positions, or fewer where a sentence-transformers folder

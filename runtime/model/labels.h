@@ -20,8 +20,6 @@ typedef struct tri_labels {
 
 /* count: of the model's labels; those without a name in id2label are called LABEL_i. */
 tri_status tri_labels_load(const char *dir, size_t count, tri_labels *out, tri_error *err);
-/* The same from the file's text. */
-tri_status tri_labels_parse(const char *json, size_t len, size_t count, tri_labels *out, tri_error *err);
 void tri_labels_free(tri_labels *l);
 
 #endif

@@ -116,9 +116,8 @@ static void scale_yarn(tri_rope *r, int half, const struct params *p, double the
 
 static tri_status scale_longrope(tri_rope *r, int half, struct params *p, tri_error *err) {
   double short_f[TRI_MAX_ROTARY / 2], long_f[TRI_MAX_ROTARY / 2];
-  tri_status st = read_factors(p->short_factor, "rope_scaling.short_factor", half, short_f, err);
-  if (st == TRI_OK) st = read_factors(p->long_factor, "rope_scaling.long_factor", half, long_f, err);
-  if (st != TRI_OK) return st;
+  TRI_CHECK(read_factors(p->short_factor, "rope_scaling.short_factor", half, short_f, err));
+  TRI_CHECK(read_factors(p->long_factor, "rope_scaling.long_factor", half, long_f, err));
   for (int i = 0; i < half; i++) {
     r->inv_freq_long[i] = (float)(r->inv_freq[i] / long_f[i]);
     r->inv_freq[i] = (float)(r->inv_freq[i] / short_f[i]);

@@ -262,16 +262,20 @@ static tri_status finish_open(tri_checkpoint *c, tri_error *err) {
   return TRI_OK;
 }
 
-tri_status tri_checkpoint_open_file(const char *path, tri_checkpoint **out, tri_error *err) {
-  tri_checkpoint *c = tri_calloc(1, sizeof *c);
-  if (!c) return tri_fail(err, TRI_NO_MEMORY, path, "no memory");
-  tri_status st = add_file(c, path, TRI_NOT_FOUND, err);
-  if (st == TRI_OK) st = finish_open(c, err);
+static tri_status hand_over(tri_checkpoint *c, tri_status st, tri_checkpoint **out) {
   if (st == TRI_OK)
     *out = c;
   else
     tri_checkpoint_close(c);
   return st;
+}
+
+tri_status tri_checkpoint_open_file(const char *path, tri_checkpoint **out, tri_error *err) {
+  tri_checkpoint *c = tri_calloc(1, sizeof *c);
+  if (!c) return tri_fail(err, TRI_NO_MEMORY, path, "no memory");
+  tri_status st = add_file(c, path, TRI_NOT_FOUND, err);
+  if (st == TRI_OK) st = finish_open(c, err);
+  return hand_over(c, st, out);
 }
 
 struct index_reader {
@@ -328,12 +332,7 @@ tri_status tri_checkpoint_open(const char *dir, tri_checkpoint **out, tri_error 
   if (access(path, F_OK)) return tri_folder_no_weights(dir, err);
   tri_checkpoint *c = tri_calloc(1, sizeof *c);
   if (!c) return tri_fail(err, TRI_NO_MEMORY, "model", "no memory");
-  tri_status st = open_sharded(c, dir, path, err);
-  if (st == TRI_OK)
-    *out = c;
-  else
-    tri_checkpoint_close(c);
-  return st;
+  return hand_over(c, open_sharded(c, dir, path, err), out);
 }
 
 void tri_checkpoint_close(tri_checkpoint *c) {

@@ -293,20 +293,18 @@ static tri_status emit_cross_kv(const tri_model_config *c, const tri_shard *s, t
  * on. */
 static tri_status emit_up(bool gated, int64_t size, tri_range mine, tri_part part, int64_t cols, int64_t dst,
                           const struct emit *e) {
-  tri_status st = TRI_OK;
   int64_t up_dst = dst + (gated ? mine.count : 0);
   if (part == TRI_PART_GATE_UP_INTERLEAVED) {
     tri_slice s = {.src_row = 2 * (int64_t)mine.first, .dst_row = dst, .rows = mine.count, .cols = cols, .row_step = 2};
-    st = e->fn(e->ctx, &s);
+    TRI_CHECK(e->fn(e->ctx, &s));
     s.src_row++;
     s.dst_row = up_dst;
-    return st == TRI_OK ? e->fn(e->ctx, &s) : st;
+    return e->fn(e->ctx, &s);
   }
   bool gate = part == TRI_PART_GATE || part == TRI_PART_GATE_UP_CONCAT, up = part != TRI_PART_GATE;
-  if (gate) st = emit_rows(e, mine.first, dst, mine.count, cols);
-  if (st == TRI_OK && up)
-    st = emit_rows(e, mine.first + (part == TRI_PART_GATE_UP_CONCAT ? size : 0), up_dst, mine.count, cols);
-  return st;
+  if (gate) TRI_CHECK(emit_rows(e, mine.first, dst, mine.count, cols));
+  if (!up) return TRI_OK;
+  return emit_rows(e, mine.first + (part == TRI_PART_GATE_UP_CONCAT ? size : 0), up_dst, mine.count, cols);
 }
 
 /* The parts of the up-projection of keys and values: head by head, the keys' turned. */
@@ -322,10 +320,6 @@ static tri_status emit_latent(const tri_model_config *c, const tri_shard *s, tri
   return TRI_OK;
 }
 
-static bool is_of_experts(tri_weight_id id) {
-  return id == TRI_W_EXPERT_UP || id == TRI_W_EXPERT_UP_BIAS || id == TRI_W_EXPERT_DOWN || id == TRI_W_EXPERT_DOWN_BIAS;
-}
-
 tri_status tri_shard_slices(const tri_model_config *c, const tri_shard *s, const tri_tensor_rule *rule, int slot,
                             tri_status (*fn)(void *ctx, const tri_slice *slice), void *ctx) {
   tri_weight_shape mine = tri_shard_weight_shape(c, s, rule->weight);
@@ -333,7 +327,7 @@ tri_status tri_shard_slices(const tri_model_config *c, const tri_shard *s, const
   tri_slice slice = {.rows = mine.n, .cols = mine.k, .row_step = 1};
   if (!mine.n) return TRI_OK;
   int64_t slots = s->slots.count;
-  if (is_of_experts(rule->weight) && (slot < 0 || slot >= slots)) return TRI_OK;
+  if (tri_weight_is_of_experts(rule->weight) && (slot < 0 || slot >= slots)) return TRI_OK;
   switch (rule->weight) {
   case TRI_W_QKV:
   case TRI_W_QKV_BIAS: return emit_qkv(c, s, rule->part, mine.k, &e);

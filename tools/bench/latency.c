@@ -221,7 +221,7 @@ static tri_status check(struct bench_options *o, const tri_model_config *c, tri_
 static tri_status set_up(struct bench *b, tri_error *err) {
   tri_model_config model;
   tri_status st;
-  TRI_TRY(tri_model_config_load_by(b->o.serve.model, TRI_CONFIG_RULES(&b->o.serve), &model, err));
+  TRI_TRY(tri_model_config_load(b->o.serve.model, TRI_CONFIG_RULES(&b->o.serve), &model, err));
   TRI_TRY(check(&b->o, &model, err));
   int len = length(&b->o, &model);
   int tokens = model.encoder ? b->o.input_len * b->o.batch_size : b->o.input_len;

@@ -208,7 +208,7 @@ static tri_status plan_model(struct plan_options *o, tri_error *err) {
   TRI_CHECK(tri_serve_model_find(&o->serve, err));
   tri_model_config *config = tri_calloc(1, sizeof *config);
   if (!config) return tri_fail(err, TRI_NO_MEMORY, "model", "no memory");
-  TRI_TRY(tri_model_config_load_by(o->serve.model, TRI_CONFIG_RULES(&o->serve), config, err));
+  TRI_TRY(tri_model_config_load(o->serve.model, TRI_CONFIG_RULES(&o->serve), config, err));
   tri_model_config_warn(config, "plan");
   TRI_TRY(open_weights(&o->serve, &ckpt, err));
   TRI_TRY(tri_model_config_pool(o->serve.model, (tri_pooling)o->serve.pooling, config, err));

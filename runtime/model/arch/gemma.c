@@ -36,9 +36,9 @@ static tri_status finish(tri_model_config *c, const tri_json *root, tri_error *e
 
 static tri_status finish2(tri_model_config *c, const tri_json *root, tri_error *err) {
   double scalar = 256;
-  tri_status st = tri_config_number(root, "query_pre_attn_scalar", 1e-3, 1e6, &scalar, err);
+  TRI_CHECK(tri_config_number(root, "query_pre_attn_scalar", 1e-3, 1e6, &scalar, err));
   c->attention.scale = 1 / sqrt(scalar);
-  return st == TRI_OK ? finish(c, root, err) : st;
+  return finish(c, root, err);
 }
 
 #define GEMMA_DEFAULTS                                                                                                 \
