@@ -14,6 +14,9 @@
 #include "runtime/model/folder.h"
 #include "runtime/model/rope.h"
 
+/* config.json and generation_config.json to a tri_model_config. One walk over the file's members looks each up in the
+ * family's table (config_values.c) and stores it; what cannot be a row of a table is read after that by name. A value
+ * of 0 means "not said" until `derive` has filled it in. */
 enum { MAX_CONFIG_BYTES = 4 << 20 };
 
 struct reader {
@@ -27,6 +30,8 @@ static tri_status read_key(void *ctx, const char *key, const tri_json *value) {
   return k && tri_json_kind_of(value) != TRI_JSON_NULL ? tri_config_set(r->c, k, value, r->err) : TRI_OK;
 }
 
+/* Fields of generation_config.json start as NaN or -1, which says that the model has no opinion and a request's own
+ * default counts. */
 #define GEN_UNSAID(context, type, name, option, least, most, def, absent, sampler, help) UNSAID_##absent(type, name)
 #define UNSAID_FIXED(type, name)
 #define UNSAID_OPEN(type, name)
@@ -34,6 +39,7 @@ static tri_status read_key(void *ctx, const char *key, const tri_json *value) {
 #define UNSAID_F64 NAN
 #define UNSAID_I64 (-1)
 
+/* Finds the family and begins with its defaults. Factors that a table leaves at 0 become 1. */
 static tri_status read_arch(const tri_json *root, tri_model_config *c, tri_error *err) {
   const char *type = tri_json_get_str(root, "model_type");
   if (!type) return tri_fail(err, TRI_INVALID_ARGUMENT, "model_type", "there is no model_type");
@@ -169,6 +175,8 @@ static tri_status read_strings(const tri_json *root, tri_model_config *c, tri_er
   return TRI_OK;
 }
 
+/* Fills in what the file leaves to others (head_dim, intermediate size, scale, which layers are local), and checks
+ * what later code divides by. */
 static tri_status derive(tri_model_config *c, const tri_json *root, bool strict, tri_error *err) {
   const struct {
     const char *name;
@@ -220,7 +228,11 @@ static void drop_ignored(tri_json_doc *doc, const tri_opt_list *names) {
     }
 }
 
-/* *file: which of the two is at fault */
+/* *file: which of the two files is at fault.
+ *
+ * The order counts. `prepare` sees values as the file gives them, `derive` completes them, `finish` may replace what
+ * was derived. Keys are judged when all of this is done, since a foreign key is harmless where it repeats what the
+ * model has. */
 static tri_status parse_docs(tri_json_doc *doc, const tri_json *generation, tri_config_rules rules,
                              tri_model_config *out, const char **file, tri_error *err) {
   *file = "config.json";

@@ -8,6 +8,8 @@
 #include "base/mem.h"
 #include "runtime/model/layout.h"
 
+/* A placement without a file is made share by share for one layer and copied to all others, since the strategies do
+ * not look at rows. Files are hostile: every slot and count is checked before it is used as an index. */
 enum { MOST_FILE_BYTES = 256 << 20 };
 
 /* ---- memory ---- */

@@ -10,6 +10,8 @@
 
 #include "base/text.h"
 
+/* Refusals that name the way out. They are looked for before config.json is: people point --model at what they have
+ * downloaded, and "no config.json" would not tell them what it is. */
 enum { MAX_ADAPTER_BYTES = 1 << 20, NAME_BYTES = 256 };
 
 static bool exists(const char *dir, const char *name) {
@@ -18,6 +20,7 @@ static bool exists(const char *dir, const char *name) {
   return !access(path, F_OK);
 }
 
+/* UNREADABLE differs from ABSENT: a folder that cannot be listed is not said to be bare. */
 typedef enum search { ABSENT, FOUND, UNREADABLE } search;
 
 /* Finds a file by the beginning and the end of its name. */

@@ -75,6 +75,8 @@ static tri_status read_early_stopping(const tri_json *root, tri_model_config *c,
   return TRI_OK;
 }
 
+/* Rows of TRI_SAMPLING_NUMBERS whose absence leaves the value to the model (MODEL) become keys of the file; FIXED and
+ * OPEN ones are a request's alone. */
 #define KEY(context, type, name, option, least, most, def, absent, sampler, help) KEY_##absent(type, name, least, most)
 #define KEY_FIXED(type, name, least, most)
 #define KEY_OPEN(type, name, least, most)

@@ -53,6 +53,7 @@ static tri_status read_problem(const tri_json *root, tri_problem *out, tri_error
   return tri_fail(err, TRI_UNSUPPORTED, "problem_type", "problem_type \"%.60s\" is not known", name ? name : "?");
 }
 
+/* Names first, defaults for the gaps after: a file may name some of the labels. */
 static tri_status read_root(const tri_json *root, size_t count, tri_labels *out, tri_error *err) {
   tri_labels l = {.count = count, .names = tri_calloc(count, sizeof *l.names)};
   const tri_json *names = tri_json_get(root, "id2label");

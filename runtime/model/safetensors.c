@@ -14,6 +14,10 @@
 #include "base/mem.h"
 #include "runtime/model/folder.h"
 
+/* The format: 8 bytes with the header's length (little endian), the header, a JSON object of {"dtype", "shape",
+ * "data_offsets": [begin, end]} by tensor, and the data, from whose start offsets count. Headers are walked over
+ * twice: `measure` counts tensors and bytes of names, so that parse_tensor fills arrays that never move, as names are
+ * pointed to. Offsets become places in the file when a file's tensors join the checkpoint's. */
 enum { MAX_FILES = 4096, MAX_INDEX_BYTES = 64 << 20 };
 
 struct file {
@@ -127,6 +131,8 @@ static int by_name(const void *a, const void *b) {
   return strcmp(((const tri_st_tensor *)a)->name, ((const tri_st_tensor *)b)->name);
 }
 
+/* Sorted by offset, each tensor must begin where the one before it ends: no byte of the data belongs to two tensors or
+ * to none, as the format demands. */
 static tri_status check_cover(struct parser *p) {
   uint64_t at = 0;
   if (p->count) qsort(p->tensors, p->count, sizeof *p->tensors, by_offset);
@@ -253,6 +259,7 @@ cleanup:
   return st;
 }
 
+/* Sorts by name for tri_checkpoint_find. */
 static tri_status finish_open(tri_checkpoint *c, tri_error *err) {
   if (c->num_tensors) qsort(c->tensors, c->num_tensors, sizeof *c->tensors, by_name);
   for (size_t i = 1; i < c->num_tensors; i++)
@@ -262,6 +269,7 @@ static tri_status finish_open(tri_checkpoint *c, tri_error *err) {
   return TRI_OK;
 }
 
+/* Gives the caller a checkpoint that is whole, or closes it. */
 static tri_status hand_over(tri_checkpoint *c, tri_status st, tri_checkpoint **out) {
   if (st == TRI_OK)
     *out = c;
@@ -299,6 +307,7 @@ static tri_status read_index_entry(void *ctx, const char *key, const tri_json *v
   return add_file(r->c, path, TRI_CORRUPT, r->err);
 }
 
+/* The index must be right about each tensor: else files of two releases have been mixed. */
 static tri_status check_index_entry(void *ctx, const char *key, const tri_json *value) {
   struct index_reader *r = ctx;
   const tri_st_tensor *t = tri_checkpoint_find(r->c, key);

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A weight in a layout: its shape on a shard, the whole tensor that a checkpoint has of it, and how that is cut. */
+/* A weight in a layout: its shape on a shard, the whole tensor that a checkpoint has of it, and how that is cut. Both
+ * directions follow from one place: a weight's shape says how many rows and columns of which axis a rank has, and
+ * slices say where in the checkpoint's tensor they lie. The loader checks that the slices cover the shape. Functions
+ * of shapes go from one to the next by `default`, since one switch over all weights would be longer than a function
+ * may be. */
 #include "runtime/model/layout.h"
 
 /* ---- of a shard ---- */
@@ -151,6 +155,8 @@ static int64_t units_of(const tri_model_config *c, tri_weight_id id) {
   }
 }
 
+/* Returns the rows of the whole tensor: those of its part of a fused weight, or of the weight itself. Vectors are a
+ * column. */
 static int64_t full_rows(const tri_model_config *c, const tri_tensor_rule *rule) {
   int64_t d = c->attention.head_dim;
   switch (rule->part) {
@@ -255,6 +261,7 @@ static int64_t qkv_row(const tri_model_config *c, tri_part part, int which, int6
   return ((part == TRI_PART_QKV_CONCAT ? before[which] : 0) + head) * d; /* else a tensor of its own */
 }
 
+/* The receiver of rectangles, kept together. */
 struct emit {
   tri_status (*fn)(void *, const tri_slice *);
   void *ctx;

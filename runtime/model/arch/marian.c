@@ -18,6 +18,7 @@ static const tri_tensor_rule encoder_tensors[] = {TRI_RULES_BART_LAYERS("encoder
 
 static const tri_arch encoder = {.model_type = "marian", .prefix = "model.", .tensors = encoder_tensors};
 
+/* Both stacks must look ids up in one table, which is the head, too. */
 static tri_status prepare(tri_model_config *c, const tri_json *root, tri_error *err) {
   bool shared = true;
   double vocab = (double)c->vocab_size;

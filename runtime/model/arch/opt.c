@@ -28,6 +28,7 @@ static const tri_tensor_rule tensors[] = {
     {0},
 };
 
+/* Norms after the additions have no final norm: the last addition's is one. */
 static tri_status prepare(tri_model_config *c, const tri_json *root, tri_error *err) {
   bool before = true, bias = true, affine = true;
   TRI_CHECK(tri_config_bool(root, "do_layer_norm_before", &before, err));
