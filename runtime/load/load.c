@@ -118,6 +118,7 @@ void tri_weights_find_head(tri_model_config *c, const tri_checkpoint *ckpt) {
     if (r->weight == TRI_W_HEAD && tri_rule_find(c, ckpt, r, 0, 0)) c->head.tie_word_embeddings = false;
 }
 
+/* Takes the place of reading where only names, types and shapes are looked at. */
 static tri_status pass_over(void *ctx, const tri_st_tensor *t, uint64_t offset, size_t bytes, size_t at) {
   (void)ctx;
   (void)t;
@@ -153,6 +154,7 @@ tri_status tri_weights_check(const tri_model_config *c, const tri_checkpoint *ck
 
 /* ---- what is streamed ---- */
 
+/* Kept between parts: the map, which is the same for all of them, and the pipe with its buffers. */
 struct tri_part_loader {
   tri_weights_config cfg;
   tri_weight_map map;
@@ -198,6 +200,8 @@ tri_status tri_part_loader_fill(tri_part_loader *p, int part, char *memory, tri_
 
 /* ---- where it lies in the checkpoint ---- */
 
+/* Notes a run of bytes, as one with the run before it where both follow each other in the file and in memory: a part
+ * is then few large reads. */
 static tri_status add_extent(void *ctx, const tri_st_tensor *t, uint64_t offset, size_t bytes, size_t at) {
   tri_part_extents *x = ctx;
   tri_stream_extent *last = x->num ? &x->extents[x->num - 1] : NULL;

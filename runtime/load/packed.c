@@ -7,6 +7,10 @@
 #include "base/text.h"
 #include "runtime/model/layout.h"
 
+/* A layer's stem is its name without ".weight", and a format's tensors are the stem with other ends. Which format a
+ * layer has is seen from the type of its codes; which scheme, from the shapes of codes and scales, which must agree
+ * with exactly one of the config's. Everything that the pieces index by later (groups, words, zero points) is checked
+ * here once. */
 enum { NAME_BYTES = 320 };
 
 static const tri_widen_format
@@ -35,6 +39,7 @@ bool tri_packed_may_be(const tri_model_config *c, const tri_tensor_rule *rule) {
 
 static const char weight[] = ".weight";
 
+/* Returns whether a name ends as one of the format's tensors, and the length of what is before that. */
 static bool has_suffix(const tri_widen_format *f, const char *name, size_t *stem) {
   const char *const *lists[] = {f->scales, f->ignored, (const char *const[]){f->codes, f->zeros, f->order, NULL}};
   const char *all[16];

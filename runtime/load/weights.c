@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Places of weights. loader.c and dummy.c fill them. */
+/* Places of weights. loader.c and dummy.c fill them. Places follow from the config, the shard and the stored types
+ * alone, in the order of the weights' ids: the ledger, `trireme plan`, packs and the loader each make the map anew and
+ * find the same places. */
 #include "runtime/load/weights.h"
 
 #include <math.h>

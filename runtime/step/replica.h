@@ -45,8 +45,10 @@ static inline bool tri_replica_is_leader(const tri_replica *g) { return g->world
 /* Returns how many operations this rank has begun in its communicators. */
 uint64_t tri_replica_sequence(const tri_replica *g);
 
-/* Takes over world, whose size must be that of the layout: tp, pp, dp and ep are read of it. */
+/* Takes over world, whose size must be that of the layout: tp, pp, dp and ep are read of it. A collective: all ranks
+ * of world call it at the same time, and wait for each other. On failure world stays the caller's. */
 tri_status tri_replica_create(tri_comm *world, tri_parallel layout, tri_replica *out, tri_error *err);
+/* Destroys the communicators, world among them. */
 void tri_replica_destroy(tri_replica *g);
 
 #endif
