@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Inside of the forward pass: what it keeps, and the arguments of its ops. */
+/* Inside of the forward pass: what it keeps, and the arguments of its ops.
+ *
+ * tri_X_of makes the arguments of op X from the walk; a function tri_walk_X emits ops. Neither keeps anything from one
+ * step to the next but plans: what a step needs is in the batch, the buffers and the cache. */
 #ifndef TRI_RUNTIME_FORWARD_FORWARD_STATE_H
 #define TRI_RUNTIME_FORWARD_FORWARD_STATE_H
 

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The arguments of the forward pass's ops, from the model's numbers, the shard, and the batch of a walk. */
+/* The arguments of the forward pass's ops, from the model's numbers, the shard, and the batch of a walk.
+ *
+ * Pure functions of the walk: a LAUNCH walk must make the same arguments as the PLAN walk over the same batch did, and
+ * a recorded step keeps the addresses that are in them. */
 #include "runtime/forward/forward_state.h"
 
 tri_norm_args tri_norm_of(const tri_walk *w, tri_mat x, tri_mat delta, const tri_weight *gain, const tri_weight *bias,
