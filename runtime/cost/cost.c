@@ -48,6 +48,7 @@ static tri_expert_load busiest(const int *count, int experts, int shares) {
   return most;
 }
 
+/* By trials: the most of several random counts has no closed form that holds for few tokens. */
 tri_expert_load tri_cost_experts(int experts, int top_k, int shares, double tokens) {
   int count[MAX_EXPERTS];
   if (experts < 1 || top_k < 1 || tokens < 1) return (tri_expert_load){0};

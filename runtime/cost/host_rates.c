@@ -8,6 +8,9 @@
 #include "base/pool.h"
 #include "base/wait.h"
 
+/* Timings are of the backend's own ops with the model's sizes, each the best of a few rounds of some milliseconds.
+ * Weights are walked through in turn, as many bytes as a step reads: a product of one matrix again and again would
+ * find it in a cache. */
 enum { MOST_ROWS = 1 << (TRI_CPU_GEMM_ROWS - 1), MOST_BYTES = 64 << 20, ROUNDS = 3 };
 /* Each timing is at least so long, and no product is much longer. */
 #define LEAST_S 4e-3

@@ -10,6 +10,10 @@
 #include "runtime/load/common_bytes.h"
 #include "runtime/load/hot_weights.h"
 
+/* Terms that are known exactly (weights, arena, KV blocks) are computed by the code that will take them; those that
+ * are not (workspaces, what the driver takes) are bounded from above. What is left belongs to the KV cache. With
+ * streamed weights both share what is left: the cache gets one sequence of the longest first, then a share
+ * (docs/design/memory.md), and layers stay as far as the rest goes. */
 /* Memory that is known only once it is taken: recorded steps, what communicators grow by, what copies go through, the
  * slack of the driver's allocations. A guess on the large side, and small compared with a device's memory. */
 #define DEVICE_RESERVE ((size_t)384 << 20)

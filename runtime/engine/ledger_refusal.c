@@ -27,6 +27,7 @@ static bool fits_with_len(const struct trial *t, int len) {
   return fits(&shorter);
 }
 
+/* Finds it by bisection: a shorter sequence never needs more memory. */
 static int find_longest(const struct trial *t, int most) {
   int longest = 0, beyond = most;
   if (most <= 0 || fits_with_len(t, most)) return most > 0 ? most : 0;

@@ -7,6 +7,9 @@
 
 #include "runtime/engine/offload_impl.h"
 
+/* Sources of a streamed part, in the order in which they are tried: the host's memory (a device's, as far as there
+ * is room), the checkpoint's files, if all parts that are read lie in them as they are to lie in memory, else a pack.
+ * A CPU needs no home in memory: it reads into the ring that products read from. */
 /* ---- from the checkpoint itself ---- */
 
 static tri_status list_files(tri_offload *o, const tri_checkpoint *ckpt) {
@@ -74,6 +77,7 @@ static tri_status take_buffers(tri_offload *o, tri_reader_config *reads, tri_err
   return TRI_OK;
 }
 
+/* Begins the stream and waits until the ring is full, which also measures the rate of reads. */
 static tri_status start(tri_offload *o, const tri_offload_config *config, char *ring, const atomic_bool *stop,
                         tri_error *err) {
   const tri_tiers *t = o->tiers;

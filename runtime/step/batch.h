@@ -173,7 +173,7 @@ tri_status tri_batch_builder_create(const tri_limits *limits, tri_batch_builder 
 void tri_batch_builder_destroy(tri_batch_builder *b); /* NULL is fine */
 
 /* Applies a plan to the slots and fills the batch. A plan that does not fit the slots is TRI_CORRUPT: the ranks have
- * lost step with one another. The plan's bytes must stay until the step is done: copies, swaps and dp_rank_tokens
+ * lost step with one another. The plan's bytes must stay until the step is launched: copies, swaps and dp_rank_tokens
  * point into them. After an error slots are changed in part, and the rank must not run on. */
 tri_status tri_batch_build(tri_batch_builder *b, tri_slots *slots, const tri_plan_view *plan);
 
