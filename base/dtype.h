@@ -13,6 +13,8 @@ extern "C" {
 #endif
 
 /* enum name, bytes, safetensors name, flag name */
+/* The first three are types of weights and activations: code tests for them with `<= TRI_BF16`, so that they stay
+ * first. */
 #define TRI_DTYPE_LIST(X)                                                                                              \
   X(F32, 4, "F32", "float32")                                                                                          \
   X(F16, 2, "F16", "float16")                                                                                          \

@@ -5,6 +5,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
+/* Blocks begin at cache lines: vector code loads them aligned, and two threads' blocks share none. tri_grow copies
+ * instead of realloc, which keeps no alignment. */
 enum { ALIGN = 64 };
 
 void *tri_malloc(size_t count, size_t size) {

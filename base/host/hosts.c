@@ -117,6 +117,8 @@ static long long room(const tri_hosts *h, int host, long long times) {
   return h->list[host].slots * times - h->list[host].used;
 }
 
+/* Replicas stay on one host where that is possible, since ranks of a replica exchange data in every layer; a replica
+ * that fits nowhere as a whole takes what is free in the order of the list. */
 tri_status tri_hosts_place(tri_hosts *h, int replicas, int ranks, bool more, tri_place *out) {
   long long slots = 0, needed = (long long)replicas * ranks;
   for (int i = 0; i < h->count; i++) slots += h->list[i].slots;

@@ -4,7 +4,9 @@
  * A tri_json is a borrowed node of a document; it lives as long as the document. Duplicate keys, bad UTF-8, text after
  * the document and nesting beyond 64 are refused. Numbers may be of any size: see tri_json_spelling. Getters return
  * false and leave *out alone when the key is absent, null or of another type; where the difference matters, look at the
- * node. */
+ * node.
+ *
+ * A document may be read by several threads at a time, as reading changes nothing, and any thread may free it. */
 #ifndef TRI_BASE_JSON_JSON_H
 #define TRI_BASE_JSON_JSON_H
 

@@ -264,6 +264,8 @@ static tri_status append_string(tri_opt_list *list, size_t *cap, const char *tex
   return TRI_OK;
 }
 
+/* Strings are copied into the parser's arena; choices are the table's own texts. A list begins anew with a stronger
+ * source. */
 tri_status tri_options_assign(tri_options *o, const tri_option *t, const char *text, tri_opt_source source,
                               tri_error *err) {
   struct tri_opt_state *state = &o->state[t - o->spec->options];

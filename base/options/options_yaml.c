@@ -87,6 +87,8 @@ static tri_status read_pair(reader *r, uint64_t *seen) {
   return read_value(r, t, name);
 }
 
+/* One mapping of names to scalars or sequences: what else YAML has (aliases, nesting, several documents) is refused
+ * with its place. */
 static tri_status read_document(reader *r) {
   uint64_t seen[8] = {0};
   tri_status st;
