@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A render under way. A failure sticks: whatever fails says so in the render and returns an undefined value, and
- * nothing runs after it. */
+ * nothing runs after it.
+ *
+ * So functions return values, not statuses, and callers need to look at j_ok only before they use what a failure may
+ * have left NULL, or loop. All memory is the render's arena, which is freed as a whole. */
 #ifndef TRI_TEXT_JINJA_EXEC_H
 #define TRI_TEXT_JINJA_EXEC_H
 

@@ -174,6 +174,8 @@ static jv f_default(jx *x, jv v, const jargs *a) {
   return fallback ? *fallback : j_str(x, "", 0);
 }
 
+/* transformers' tojson, which is json.dumps with ensure_ascii off by default, and not jinja2's, which escapes for
+ * HTML. */
 static jv f_tojson(jx *x, jv v, const jargs *a) {
   const jv *indent = j_argument(a, 1, "indent"), *separators = j_argument(a, 2, "separators");
   jjson how = {.ensure_ascii = j_argument_bool(a, 0, "ensure_ascii", false),

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Filters of lists. */
+/* Filters of lists. Python's are generators: where their result differs from a list's (it is empty when it was gone
+ * through, and errors come late) they return J_ITER. */
 #include <string.h>
 
 #include "text/jinja/filters.h"
@@ -13,6 +14,7 @@ static bool is_iterable(jv v) {
   return j_is_sequence(v) || j_is(v, J_STR) || j_is(v, J_MAP) || j_is(v, J_ITER) || j_is(v, J_UNDEFINED);
 }
 
+/* Stands for a generator over what is not iterable: it fails when something is taken from it, not before. */
 static jv broken(jx *x) {
   jv v = j_list(x, J_ITER, NULL, 0);
   if (j_ok(x)) v.list->is_broken = true;

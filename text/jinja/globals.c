@@ -6,6 +6,7 @@
 
 #include "text/jinja/exec.h"
 
+/* A range is a list that remembers how it was made: it is printed as range(...), and slices of it are ranges. */
 jv j_range(jx *x, int64_t from, int64_t to, int64_t step) {
   int64_t least = INT64_MIN / 4, most = INT64_MAX / 4, n = 0;
   if (from < least || from > most || to < least || to > most || step < least || step > most)

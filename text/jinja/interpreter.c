@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The interpreter: expressions, and the statements that they stand in. A macro is called by an expression, and its body
- * is statements. */
+ * is statements.
+ *
+ * It walks over the tree by recursion. Depth is counted in enter and run_body, so that no template overflows the
+ * stack, and every node counts as a step. Names are looked up at run time, scope by scope, as templates are short and
+ * rendered once for each request. */
 #include <string.h>
 
 #include "text/jinja/exec.h"
@@ -165,6 +169,7 @@ static void bind(jx *x, const jnode *n, const jargs *a) {
   }
 }
 
+/* A macro's body sees the scope where the macro was defined, not the caller's. */
 static jv call_macro(jx *x, const jmacro *m, const jargs *a, jv caller) {
   jscope *outer = x->scope;
   if (x->calls >= TRI_JINJA_MOST_CALLS)
@@ -339,6 +344,7 @@ static jv capture(jx *x, const jnodes *body) {
 }
 
 /* Those that pass the loop's own filter. */
+/* The filter of a loop runs over all items first: loop.length counts those that pass. */
 static const jv *filtered(jx *x, const jnode *n, const jv *items, size_t *count) {
   jv *kept = j_alloc(x, *count, sizeof *kept);
   size_t num = 0;

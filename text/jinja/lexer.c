@@ -10,6 +10,9 @@
 #include "text/jinja/jinja.h"
 #include "text/unicode/unicode.h"
 
+/* White space around blocks is decided here, as jinja2's lexer decides it with trim_blocks and lstrip_blocks: a
+ * newline after a block goes, and so do spaces before a block that begins a line; `-` takes all white space, `+` keeps
+ * it. A token is a slice of the normalized source; strings with escapes are copied. */
 enum { MOST_BRACKETS = 256 };
 
 typedef struct lexer {

@@ -22,6 +22,8 @@ jv j_fail(jx *x, const char *kind, const char *fmt, ...) {
   return j_undefined(NULL);
 }
 
+/* Time is looked at every 4096 steps: reading a clock costs more than a step. It is the thread's processor time, so
+ * that a busy machine fails no render. */
 bool j_spend(jx *x, size_t steps) {
   enum { LOOK_EVERY = 4096 };
   if (!j_ok(x)) return false;
