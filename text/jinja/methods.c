@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Methods of strings, dicts, lists and loops. Those that would change their object are errors, as in the sandbox. */
+/* Methods of strings, dicts, lists and loops. Those that would change their object are errors, as in the sandbox.
+ *
+ * A method is found by its object's kind and its name and becomes a function value that holds the object: `x.strip` is
+ * a value, `x.strip()` a call of it. */
 #include <string.h>
 
 #include "text/jinja/exec.h"
@@ -87,6 +90,7 @@ static size_t line_end(const jstr *s, size_t at) {
   return ends_line ? len : 0;
 }
 
+/* Goes through the text twice, to count the lines and to cut them: the list is made in its final size. */
 static jv s_splitlines(jx *x, jv v, const jargs *a) {
   bool keep = j_argument_bool(a, 0, "keepends", false);
   const jstr *s = v.str;
@@ -165,6 +169,8 @@ static jv remove_end(jx *x, jv v, const jargs *a, bool front) {
 static jv s_removeprefix(jx *x, jv v, const jargs *a) { return remove_end(x, v, a, true); }
 static jv s_removesuffix(jx *x, jv v, const jargs *a) { return remove_end(x, v, a, false); }
 
+/* In markup the replacement is escaped before it goes in, as markupsafe does; the rest of the text is markup already.
+ */
 static jv s_replace(jx *x, jv v, const jargs *a) {
   const jstr *from = j_argument_str(x, a, 0, NULL, NULL), *to = j_argument_str(x, a, 1, NULL, NULL);
   int64_t most = j_argument_int(x, a, 2, "count", -1);

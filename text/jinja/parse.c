@@ -4,6 +4,11 @@
 #include "text/jinja/jinja.h"
 #include "text/jinja/parser.h"
 
+/* Statements by recursive descent, a function for each kind of block, which begins after the block's name. A body runs
+ * to the block that closes or divides it: body() takes that block's begin, its caller the name and the end.
+ *
+ * Nothing is resolved here: names of filters, tests and variables are looked up when the template runs. `break` and
+ * `continue` are checked, by the number of loops around them. */
 static void want_block_end(jparser *p) {
   if (!jp_ok(p)) return;
   if (p->at->kind == JT_BLOCK_END)

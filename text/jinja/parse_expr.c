@@ -3,6 +3,11 @@
 
 #include "text/jinja/parser.h"
 
+/* Expressions by recursive descent, a function for each level of precedence, from the operands at the beginning of the
+ * file to the loosest operator at its end.
+ *
+ * After a failure functions return NULL or a half-made node. The parser's status says so, all loops stop at it, and a
+ * tree that failed never runs. */
 static const jnode *binary(jparser *p, jop op, const jnode *a, const jnode *b) {
   jnode *n = jp_node(p, op);
   if (!n) return NULL;
@@ -259,6 +264,7 @@ const jnode *jp_call(jparser *p) {
 
 /* ---- operators, the loosest last ---- */
 
+/* Only the outermost sign takes filters, so that `-x|abs` is the filter of -x, as in jinja2. */
 static const jnode *sign(jparser *p, bool filters) {
   if (!jp_enter(p)) return NULL;
   const jnode *n;
@@ -274,6 +280,7 @@ static const jnode *sign(jparser *p, bool filters) {
   return n;
 }
 
+/* Joins from the left, as jinja2 does: 2**3**2 is (2**3)**2, which Python reads the other way. */
 static const jnode *power(jparser *p) {
   const jnode *n = sign(p, true);
   while (jp_ok(p) && jp_take(p, "**")) n = binary(p, JN_POW, n, sign(p, true));

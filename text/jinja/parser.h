@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A parser: its place among the tokens, and the nodes that it makes. parse_expr.c has expressions, parse.c statements.
- * It goes by jinja2's grammar, and by its precedence of operators. */
+ * It goes by jinja2's grammar, and by its precedence of operators.
+ *
+ * As in a render the first failure sticks, so that callers check jp_ok only where they follow a node or repeat
+ * something. Nodes live in the template's arena. */
 #ifndef TRI_TEXT_JINJA_PARSER_H
 #define TRI_TEXT_JINJA_PARSER_H
 

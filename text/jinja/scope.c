@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Names that a template sets, block in block. */
+/* Names that a template sets, block in block.
+ *
+ * A scope is a short array that is searched linearly: a block sets a handful of names. Each turn of a loop begins with
+ * an empty scope. It reuses the last turn's unless a macro was defined in that one, since the macro still reads its
+ * names when it is called later. */
 #include <string.h>
 
 #include "text/jinja/exec.h"

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Strings as Python has them: by code points, with the white space and the cases of Unicode. */
+/* Strings as Python has them: by code points, with the white space and the cases of Unicode.
+ *
+ * Places and lengths are bytes of UTF-8 inside; templates see code points, and methods convert at their edges. Every
+ * pass over a text pays for it with steps (j_spend), so that a template cannot take long by a few operations on large
+ * texts. */
 #include <string.h>
 
 #include "text/jinja/exec.h"
@@ -130,6 +134,7 @@ static size_t space_before(const jstr *s, size_t end) {
   return end;
 }
 
+/* Both rsplits collect the parts from the end; j_rsplit turns them round. */
 static void rsplit_at_space(struct growing *g, const jstr *s, int64_t most) {
   size_t end = space_before(s, s->n);
   while (end > 0 && j_ok(g->x)) {

@@ -5,6 +5,9 @@
 
 #include "text/jinja/exec.h"
 
+/* Equality and order follow Python: 1 == 1.0 == True, lists compare by their first difference, dicts by their pairs in
+ * any order. A dict is an array in order of insertion that is searched linearly; dicts of chat templates have few
+ * keys, and the search pays steps. */
 static jv make_str(jx *x, jstr s) {
   jstr *made = j_alloc(x, 1, sizeof *made);
   if (!made) return j_undefined(NULL);

@@ -7,6 +7,9 @@
 #include "base/mem.h"
 #include "text/unicode/unicode.h"
 
+/* Matching needs no automaton: the patterns are sorted, and the range of those that share the text's next bytes is
+ * narrowed by binary search, byte by byte. `first` gives the range for one byte, so that most places of a text cost
+ * one look-up. */
 enum {
   MAX_ADDED = 1 << 18,
   LONGEST_ADDED = 1024 /* bytes; bounds what one place of a text can cost */

@@ -2,7 +2,10 @@
 /* Reading tokenizer.json so that every refusal names the field at fault.
  *
  * A tok_field is a JSON node with its path from the root ("pre_tokenizer.pretokenizers[1].behavior"). A key that no
- * reader knows is refused, since it might change ids. */
+ * reader knows is refused, since it might change ids.
+ *
+ * Fields are views: they borrow the document's nodes and are copied freely. TRI_CORRUPT is for what the format does not
+ * allow, TRI_UNSUPPORTED for what it allows and is not implemented here. */
 #ifndef TRI_TEXT_TOKENIZER_CONFIG_H
 #define TRI_TEXT_TOKENIZER_CONFIG_H
 

@@ -191,6 +191,7 @@ void tok_normalizer_free(tok_normalizer *n) {
 
 /* ---- use ---- */
 
+/* Two buffers take turns, and so do two lists of ranges: no step reads what it writes. */
 tri_status tok_normalize(const tok_normalizer *n, tok_normalize_scratch *s, const char *text, size_t len,
                          bool *from_start, tok_spans *spans, const char **out, size_t *out_len) {
   bool ignored = true;

@@ -7,6 +7,10 @@
 #include "text/tokenizer/bytelevel.h"
 #include "text/unicode/unicode.h"
 
+/* Depth first: a step calls the next one for each piece as soon as it is cut, and the last one calls the model. The
+ * depth of calls is the number of steps, and memory does not grow with the number of words.
+ *
+ * at_start goes down with the pieces for Metaspace's "first": of a piece it is true if the text began with it. */
 typedef struct tok_pretok_run {
   const tok_pretokenizer *chain;
   tok_pretok_scratch *scratch;

@@ -178,6 +178,8 @@ typedef struct encoding {
 typedef tri_status (*gap_fn)(encoding *e, const char *text, size_t len, bool at_start);
 
 /* Appends the ids of the set's tokens in text and hands what lies between them to gap. */
+/* Runs twice over a text: added tokens that are not normalized are cut out first, those that are, from what lies
+ * between after the normalizer. */
 static tri_status around_added(encoding *e, const tok_added_set *set, const char *text, size_t len,
                                const tok_spans *foreign, bool at_start, gap_fn gap) {
   tok_added_scan scan = {.set = set, .text = text, .len = len, .foreign = foreign->len ? foreign : NULL};

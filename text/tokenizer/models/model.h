@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Models: what turns a word into ids. A model is a row in model.c's table. */
+/* Models: what turns a word into ids. A model is a row in model.c's table.
+ *
+ * A model is immutable after load and shared by all threads; what encoding writes is in the work of each thread. */
 #ifndef TRI_TEXT_TOKENIZER_MODELS_MODEL_H
 #define TRI_TEXT_TOKENIZER_MODELS_MODEL_H
 

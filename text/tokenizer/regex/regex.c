@@ -10,6 +10,13 @@
 #include "text/tokenizer/regex/regex.h"
 #include "text/unicode/unicode.h"
 
+/* A hostile text must not cost more time than its length warrants, and backtracking can cost powers of it. Three
+ * bounds hold that: PCRE2's limit of steps for one match, the effort for all matches of a text together, and the heap
+ * limit.
+ *
+ * The effort is counted by callouts after each repeat (what it has moved over) and by the steps of matches that had to
+ * be tried again. Both PCRE2's JIT and its interpreter run the callouts; the interpreter is used where a pattern has
+ * no JIT code or the JIT's stack ends. */
 enum {
   JIT_STACK_START = 32 << 10,
   JIT_STACK_LIMIT = 1 << 20,
