@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `trireme pack`: makes the packs of a layout's ranks ahead of time, without a cluster. */
+/* `trireme pack`: makes the packs of a layout's ranks ahead of time, without a cluster.
+ *
+ * One rank after the other: a pack is bound by the disks, and one at a time shares them with none. A signal ends it
+ * between two writes; the next run continues the pack. */
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -89,6 +92,8 @@ static void show(const char *path, uint64_t done, uint64_t all) {
 
 /* ---- packs ---- */
 
+/* Ranks count as a cluster counts them: tensor-parallel ranks next to each other, then data-parallel ones, then
+ * stages. */
 static tri_parallel rank_of(const struct packing *p, int rank) {
   const tri_serve_layout *y = &p->layout;
   return (tri_parallel){.tp = y->tp,

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The figures of the machine that predictions are made with. */
+/* The figures of the machine that predictions are made with.
+ *
+ * What is given on the command line comes first, then what a worker has measured on such a device and kept, then the
+ * figures of the device's kind. CPUs differ too much for a table: they are measured now, with products as large as a
+ * rank's. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

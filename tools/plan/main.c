@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `trireme plan`: the byte ledger of every rank of a layout, before anything is loaded. */
+/* `trireme plan`: the byte ledger of every rank of a layout, before anything is loaded.
+ *
+ * Limits, shards, ledgers and tiers come from the same files of runtime/ that a worker uses at its start, with the same
+ * inputs, so that both agree. Of the weights only the headers are read, unless a disk has to be measured. */
 #include <stdio.h>
 #include <string.h>
 

@@ -60,6 +60,8 @@ struct marks {
   bool crosses, shards;
 };
 
+/* Without --all ten rows at most, by the latency of one sequence; the layout with the most tokens per second is always
+ * among them. */
 static void print_rows(const struct plan *p, const tri_recommendations *r, struct marks *m) {
   int shown = p->o->all || r->fitting < FEW ? r->fitting : FEW;
   if (r->best_throughput >= shown) shown--; /* its row is the last one */

@@ -86,6 +86,7 @@ void bench_prompts_free(bench_prompts *p) {
 
 /* ---- sending ---- */
 
+/* Draws over the whole vocabulary, special tokens included. */
 static void draw_ids(bench_run *b, const bench_request *r, uint64_t *random) {
   for (uint32_t i = 0; i < r->input_len; i++)
     b->ids[i] = (uint32_t)(tri_splitmix64(random) % (b->vocab_size ? b->vocab_size : 1));

@@ -214,6 +214,7 @@ static void draw_ranks(const top_view *v, int y) {
   }
 }
 
+/* Draws everything anew each time; ncurses sends the terminal what has changed. */
 void top_screen_draw(const top_view *v) {
   erase();
   draw_ranks(v, draw_groups(v, draw_cluster(v) + 1) + 1);
