@@ -35,17 +35,16 @@ static tri_status add_source(const tri_model_config *c, const tri_shard *s, cons
   tri_step_arena arena;
   if (!c->seq2seq.on) return TRI_OK;
   tri_model_config_source(c, &source);
-  tri_status st = tri_shard_make(&source, s->p, &shard, err);
-  if (st == TRI_OK) st = tri_weight_map_make(&source, &shard, ckpt, config->dtype, config->quantization, NULL, &m, err);
-  if (st != TRI_OK) return st;
+  TRI_CHECK(tri_shard_make(&source, s->p, &shard, err));
+  TRI_CHECK(tri_weight_map_make(&source, &shard, ckpt, config->dtype, config->quantization, NULL, &m, err));
   l->source_weights = m.bytes;
   l->weights += m.bytes;
   tri_weight_map_free(&m);
   tri_step_arena_config ac = {
       .model = &source, .shard = &shard, .limits = limits, .num_micro_batches = num_micro_batches};
-  st = tri_step_arena_plan(&ac, &arena, err);
-  if (st == TRI_OK) l->activations += arena.bytes;
-  return st;
+  TRI_CHECK(tri_step_arena_plan(&ac, &arena, err));
+  l->activations += arena.bytes;
+  return TRI_OK;
 }
 
 /* Returns whether the device has experts of some layer. */

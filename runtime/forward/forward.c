@@ -60,8 +60,7 @@ tri_status tri_forward_create(const tri_forward_config *config, tri_forward **ou
   tri_step_arena_config ac = {
       .model = c, .shard = s, .limits = &config->limits, .num_micro_batches = config->num_micro_batches};
   ac.gemms = tri_step_arena_type(c, be->narrow_activations, config->weights->gemms);
-  tri_status st = tri_step_arena_plan(&ac, &arena, err);
-  if (st != TRI_OK) return st;
+  TRI_CHECK(tri_step_arena_plan(&ac, &arena, err));
   tri_forward *f = tri_calloc(1, sizeof *f);
   if (!f) return tri_fail(err, TRI_NO_MEMORY, "forward", "no memory");
   f->cfg = *config;
@@ -69,7 +68,7 @@ tri_status tri_forward_create(const tri_forward_config *config, tri_forward **ou
   f->sends = tri_calloc((size_t)config->num_micro_batches, sizeof *f->sends);
   f->max_plans = TRI_FORWARD_PLANS * tri_limits_num_chunks(&f->cfg.limits, f->cfg.limits.max_num_batched_tokens);
   f->plans = tri_calloc((size_t)f->max_plans, sizeof *f->plans);
-  st = f->sends && f->plans ? tri_forward_make_tables(f) : TRI_NO_MEMORY;
+  tri_status st = f->sends && f->plans ? tri_forward_make_tables(f) : TRI_NO_MEMORY;
   if (st == TRI_OK) st = be->ops.mem_alloc(be, TRI_MEM_ACTIVATIONS, f->bytes, &f->memory);
   if (st != TRI_OK) {
     tri_forward_destroy(f);

@@ -166,10 +166,9 @@ tri_status tri_step_record_make(const tri_step_arena_config *config, tri_step_ar
                                 tri_error *err) {
   tri_step_record r = {.apart = apart, .memory = (const char *)(uintptr_t)ALIGNMENT};
   tri_buffers buffers;
-  tri_status st = tri_step_arena_size(config, apart, err);
-  if (st != TRI_OK) return st;
+  TRI_CHECK(tri_step_arena_size(config, apart, err));
   tri_step_arena_bind(apart, (char *)(uintptr_t)r.memory, &buffers);
-  st = tri_forward_record(config, &buffers, &r);
+  tri_status st = tri_forward_record(config, &buffers, &r);
   if (st != TRI_OK) {
     tri_step_record_free(&r);
     return tri_fail(err, st, "forward", "the step cannot be recorded: %s", tri_status_text(st));

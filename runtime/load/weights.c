@@ -201,8 +201,7 @@ tri_status tri_weights_each(const tri_model_config *c, const tri_shard *s, const
       bool experts = r->flags & (TRI_TENSOR_PER_EXPERT | TRI_TENSOR_STACKED);
       for (t.slot = 0; t.slot < (experts ? s->slots.count : 1); t.slot++) {
         t.expert = experts ? tri_expert_of_slot(s->p.placement, t.layer, s->slots.first + t.slot) : 0;
-        tri_status st = fn(ctx, &t);
-        if (st != TRI_OK) return st;
+        TRI_CHECK(fn(ctx, &t));
       }
       t.slot = t.expert = 0;
     }

@@ -6,7 +6,6 @@
 #ifndef TRI_RUNTIME_MODEL_SAFETENSORS_H
 #define TRI_RUNTIME_MODEL_SAFETENSORS_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 

@@ -75,6 +75,9 @@ void *j_alloc(jx *x, size_t count, size_t size); /* zeroed; NULL after a failure
 
 /* ---- scope.c ---- */
 
+/* Room for one more of n items, where they are or in twice the memory; what they grow out of stays until the render
+ * ends. NULL likewise. */
+void *j_grow(jx *x, void *items, size_t n, size_t *cap, size_t size);
 const jv *j_lookup(const jx *x, const char *name); /* NULL: it is not set */
 void j_set(jx *x, const char *name, jv value);     /* in the innermost scope */
 void j_assign(jx *x, const jnode *target, jv value);
@@ -96,6 +99,7 @@ bool j_contains(jx *x, jv in, jv what);
 
 /* ---- attributes.c ---- */
 
+void j_reverse(jv *items, size_t n);
 jv j_fail_undefined(jx *x, jv v);
 /* a.name: methods come before keys. a[key]: the other way round. */
 jv j_attribute(jx *x, jv of, const char *name);
@@ -185,3 +189,4 @@ jv j_percent(jx *x, const jstr *format, const jargs *args, bool may_be_unused);
 jv j_format(jx *x, const jstr *format, const jargs *args);
 
 #endif
+bool j_is_space(uint32_t c);

@@ -94,11 +94,7 @@ static jv f_escape(jx *x, jv v, const jargs *a) {
   return j_ok(x) ? j_escape(x, s) : v;
 }
 
-static jv f_safe(jx *x, jv v, const jargs *a) {
-  jv s = j_to_str(x, v);
-  (void)a;
-  return j_markup(x, s);
-}
+J_OF_VALUE(f_safe, j_markup(x, j_to_str(x, v)))
 
 /* ---- numbers ---- */
 

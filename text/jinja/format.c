@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The two ways in which Python formats strings: '%s' % x and '{}'.format(x). Widths, precisions and the conversions
  * that templates use are here; the others are refused by their letter. */
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 

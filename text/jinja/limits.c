@@ -53,3 +53,13 @@ void *j_alloc(jx *x, size_t count, size_t size) {
   if (!p) x->st = TRI_NO_MEMORY;
   return p;
 }
+
+void *j_grow(jx *x, void *items, size_t n, size_t *cap, size_t size) {
+  if (n < *cap) return items;
+  size_t twice = *cap ? 2 * *cap : 4;
+  void *more = j_alloc(x, twice, size);
+  if (!more) return NULL;
+  if (n) memcpy(more, items, n * size);
+  *cap = twice;
+  return more;
+}

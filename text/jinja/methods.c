@@ -245,11 +245,10 @@ static jv all_are(jx *x, jv v, bool (*kind)(uint32_t c)) {
 }
 static bool is_alphabetic(uint32_t c) { return tok_is_word(c) && !tok_is_number(c) && c != '_' && !tok_is_mark(c); }
 static bool is_alphanumeric(uint32_t c) { return is_alphabetic(c) || tok_is_number(c); }
-static bool is_space(uint32_t c) { return (c >= 0x1c && c <= 0x1f) || tok_is_space(c); }
 J_OF_VALUE(s_isdigit, all_are(x, v, j_is_digit))
 J_OF_VALUE(s_isdecimal, all_are(x, v, j_is_decimal))
 J_OF_VALUE(s_isnumeric, all_are(x, v, tok_is_number))
-J_OF_VALUE(s_isspace, all_are(x, v, is_space))
+J_OF_VALUE(s_isspace, all_are(x, v, j_is_space))
 J_OF_VALUE(s_isalpha, all_are(x, v, is_alphabetic))
 J_OF_VALUE(s_isalnum, all_are(x, v, is_alphanumeric))
 
@@ -304,12 +303,7 @@ static jv view(jx *x, jv v, kept of) {
   for (size_t i = 0; items && i < v.map->n && j_ok(x); i++) {
     const jpair *p = &v.map->pairs[i];
     items[i] = of == KEYS ? p->key : p->value;
-    if (of != PAIRS) continue;
-    jv *two = j_alloc(x, 2, sizeof *two);
-    if (!two) break;
-    two[0] = p->key;
-    two[1] = p->value;
-    items[i] = j_list(x, J_TUPLE, two, 2);
+    if (of == PAIRS) items[i] = j_pair(x, p->key, p->value);
   }
   jv all = j_list(x, J_VIEW, items, v.map->n);
   if (j_ok(x)) all.list->shown = shown[of];

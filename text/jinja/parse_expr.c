@@ -110,17 +110,9 @@ static const jnode *primary(jparser *p) {
 /* ---- calls, attributes, filters, tests ---- */
 
 static void add_named(jparser *p, jnode *n, const char *text) {
-  size_t cap = n->named.cap;
-  if (n->named.n == cap) {
-    jnamed *more = tri_arena_alloc(p->arena, cap ? 2 * cap : 4, sizeof *more);
-    if (!more) {
-      p->st = TRI_NO_MEMORY;
-      return;
-    }
-    if (cap) memcpy(more, n->named.items, cap * sizeof *more);
-    n->named.items = more;
-    n->named.cap = cap ? 2 * cap : 4;
-  }
+  jnamed *items = jp_grow(p, n->named.items, n->named.n, &n->named.cap, sizeof *items);
+  if (!items) return;
+  n->named.items = items;
   n->named.items[n->named.n++] = (jnamed){text, NULL};
 }
 

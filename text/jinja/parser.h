@@ -21,7 +21,8 @@ typedef struct jparser {
 
 __attribute__((format(printf, 2, 3))) void jp_fail(jparser *p, const char *fmt, ...);
 static inline bool jp_ok(const jparser *p) { return p->st == TRI_OK; }
-jnode *jp_node(jparser *p, jop op); /* NULL after a failure */
+jnode *jp_node(jparser *p, jop op);                                         /* NULL after a failure */
+void *jp_grow(jparser *p, void *items, size_t n, size_t *cap, size_t size); /* as j_grow in a render */
 void jp_add(jparser *p, jnodes *to, const jnode *n);
 const char *jp_name(jparser *p); /* takes a name; NULL: it is another token */
 /* Bounds nesting. False: too deep. */

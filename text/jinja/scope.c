@@ -30,14 +30,9 @@ void j_set(jx *x, const char *name, jv value) {
     b->value = value;
     return;
   }
-  if (s->n == s->cap) {
-    size_t cap = s->cap ? 2 * s->cap : 4;
-    jbinding *more = j_alloc(x, cap, sizeof *more);
-    if (!more) return;
-    if (s->n) memcpy(more, s->bindings, s->n * sizeof *more);
-    s->bindings = more;
-    s->cap = cap;
-  }
+  jbinding *bindings = j_grow(x, s->bindings, s->n, &s->cap, sizeof *bindings);
+  if (!bindings) return;
+  s->bindings = bindings;
   s->bindings[s->n++] = (jbinding){name, value};
 }
 

@@ -9,10 +9,8 @@
 #include "text/jinja/exec.h"
 #include "text/unicode/unicode.h"
 
-bool j_is_space_at(const jstr *s, size_t at, size_t *len) {
-  uint32_t c = tok_utf8_decode(s->s + at, len);
-  return (c >= 0x1c && c <= 0x1f) || tok_is_space(c);
-}
+bool j_is_space(uint32_t c) { return (c >= 0x1c && c <= 0x1f) || tok_is_space(c); }
+bool j_is_space_at(const jstr *s, size_t at, size_t *len) { return j_is_space(tok_utf8_decode(s->s + at, len)); }
 
 int64_t j_count_characters(const jstr *s) { return (int64_t)tok_utf8_count(s->s, s->n); }
 
@@ -80,14 +78,9 @@ struct growing {
 };
 
 static void add(struct growing *g, jv v) {
-  if (g->n == g->cap) {
-    size_t cap = g->cap ? 2 * g->cap : 8;
-    jv *more = j_alloc(g->x, cap, sizeof *more);
-    if (!more) return;
-    if (g->n) memcpy(more, g->items, g->n * sizeof *more);
-    g->items = more;
-    g->cap = cap;
-  }
+  jv *items = j_grow(g->x, g->items, g->n, &g->cap, sizeof *items);
+  if (!items) return;
+  g->items = items;
   g->items[g->n++] = v;
 }
 
@@ -163,11 +156,7 @@ jv j_rsplit(jx *x, const jstr *s, const jstr *by, int64_t most) {
     rsplit_at_text(&g, s, by, most);
   else
     rsplit_at_space(&g, s, most);
-  for (size_t i = 0; i < g.n / 2; i++) {
-    jv other = g.items[i];
-    g.items[i] = g.items[g.n - 1 - i];
-    g.items[g.n - 1 - i] = other;
-  }
+  j_reverse(g.items, g.n);
   return j_list(x, J_LIST, g.items, g.n);
 }
 

@@ -38,6 +38,14 @@ jv j_list(jx *x, jkind kind, const jv *items, size_t n) {
   return (jv){.kind = kind, .list = l};
 }
 
+jv j_pair(jx *x, jv first, jv second) {
+  jv *two = j_alloc(x, 2, sizeof *two);
+  if (!two) return j_undefined(NULL);
+  two[0] = first;
+  two[1] = second;
+  return j_list(x, J_TUPLE, two, 2);
+}
+
 jv j_map(jx *x, jkind kind, size_t cap) {
   jmap *m = j_alloc(x, 1, sizeof *m);
   if (!m) return j_undefined(NULL);
@@ -273,13 +281,8 @@ void j_map_put(jx *x, jmap *m, jv key, jv value) {
       m->pairs[i].value = value;
       return;
     }
-  if (m->n == m->cap) {
-    size_t cap = m->cap ? 2 * m->cap : 4;
-    jpair *more = j_alloc(x, cap, sizeof *more);
-    if (!more) return;
-    memcpy(more, m->pairs, m->n * sizeof *more);
-    m->pairs = more;
-    m->cap = cap;
-  }
+  jpair *pairs = j_grow(x, m->pairs, m->n, &m->cap, sizeof *pairs);
+  if (!pairs) return;
+  m->pairs = pairs;
   m->pairs[m->n++] = (jpair){key, value};
 }

@@ -9,7 +9,6 @@
 #include <stdint.h>
 
 #include "base/json/json.h"
-#include "base/mem.h"
 
 typedef struct jx jx; /* a render: exec.h */
 
@@ -114,13 +113,13 @@ jv j_slice(jx *x, const jstr *s, size_t from, size_t to); /* bytes */
 jv j_markup(jx *x, jv s);                                 /* a string, as markup */
 jv j_list(jx *x, jkind kind, const jv *items, size_t n);  /* borrows items */
 jv j_map(jx *x, jkind kind, size_t cap);
+jv j_pair(jx *x, jv first, jv second);                    /* a tuple */
 jv j_of_json(jx *x, const tri_json *json, bool foreign);
 
 static inline bool j_is(jv v, jkind kind) { return v.kind == kind; }
 static inline bool j_is_number(jv v) { return v.kind == J_INT || v.kind == J_FLOAT || v.kind == J_BOOL; }
 static inline bool j_is_sequence(jv v) { return v.kind == J_LIST || v.kind == J_TUPLE || v.kind == J_VIEW; }
-static inline double j_number(jv v) { return v.kind == J_FLOAT ? v.f : (double)v.i; } /* of one */
-static inline int64_t j_integer(jv v) { return v.kind == J_BOOL ? v.b : v.i; }        /* of an INT or a BOOL */
+static inline int64_t j_integer(jv v) { return v.kind == J_BOOL ? v.b : v.i; } /* of an INT or a BOOL */
 bool j_equals_text(jv v, const char *s);
 /* A none that is an empty text where a text or a list is needed: see tri_jinja_variable. */
 static inline jv j_soft_none(void) { return (jv){.kind = J_NONE, .b = true}; }

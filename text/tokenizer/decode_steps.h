@@ -7,7 +7,6 @@
 #ifndef TRI_TEXT_TOKENIZER_DECODE_STEPS_H
 #define TRI_TEXT_TOKENIZER_DECODE_STEPS_H
 
-#include "text/tokenizer/ids.h"
 #include "text/tokenizer/metaspace.h"
 #include "text/tokenizer/normalize.h"
 #include "text/tokenizer/replace.h"

@@ -7,7 +7,6 @@
 #define TRI_TOOLS_TOP_FIGURES_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 enum { TOP_SAMPLES = 61, TOP_BUCKETS = 24, TOP_TEXT = 96 };

@@ -6,7 +6,6 @@
 #ifndef TRI_TEXT_TOKENIZER_MODELS_BPE_MERGE_H
 #define TRI_TEXT_TOKENIZER_MODELS_BPE_MERGE_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
