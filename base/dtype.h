@@ -40,6 +40,7 @@ const char *tri_dtype_name(tri_dtype t); /* "bfloat16" */
 bool tri_dtype_from_safetensors(const char *name, tri_dtype *out);
 bool tri_dtype_from_name(const char *name, tri_dtype *out);
 
+/* Exact: bfloat16 is a float32's upper half. */
 static inline float tri_bf16_to_f32(uint16_t h) {
   uint32_t u = (uint32_t)h << 16;
   float f;

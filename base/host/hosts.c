@@ -184,6 +184,8 @@ bool tri_hosts_shares(const tri_hosts *h, const tri_place *places, int ranks, ch
   return fits;
 }
 
+/* Reads what tri_hosts_shares writes, "RANKS@FIRST/OF" for each run of ranks on one host, up to the run that has the
+ * rank. */
 bool tri_hosts_read_share(const char *text, int rank, int local_size, int *first, int *count) {
   for (int before = 0, ranks, n = 0; sscanf(text, "%6d@%6d/%6d%n", &ranks, first, count, &n) == 3; text += n) {
     n += text[n] == ',';

@@ -40,7 +40,10 @@ int tri_topo_num_cores(void) {
 }
 
 /* Cores, not hardware threads: two threads of one core share its vector units. Process `index` takes the run of cores
- * that begins at index * threads. */
+ * that begins at index * threads.
+ *
+ * A process may see all cores, as its neighbours do, or those only that mpirun has bound it to: only in the first case
+ * the share of each has to be cut out here. */
 tri_status tri_topo_assign(int index, int count, int threads, int *cores, int *oversubscribed) {
   struct machine m;
   for (int i = 0; i < threads; i++) cores[i] = -1;

@@ -79,6 +79,7 @@ const char *tri_json_spelling(const tri_json *j, size_t *len);
 tri_status tri_json_read_int(const tri_json *v, const char *key, int64_t *out, tri_error *err);
 tri_status tri_json_read_num(const tri_json *v, const char *key, double *out, tri_error *err);
 
+/* Members by name, as tri_json_as_int and tri_json_as_str give them. */
 bool tri_json_get_int(const tri_json *o, const char *key, int64_t *out);
 const char *tri_json_get_str(const tri_json *o, const char *key); /* NULL when absent, no string, or with a NUL */
 

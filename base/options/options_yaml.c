@@ -64,6 +64,7 @@ static tri_status read_value(reader *r, const tri_option *t, const char *name) {
   }
 }
 
+/* seen: a bit for each option of the table. libyaml lets a name stand twice, which is a mistake here. */
 static tri_status read_pair(reader *r, uint64_t *seen) {
   const tri_options_spec *s = r->o->spec;
   char text[200], name[96];

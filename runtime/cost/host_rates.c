@@ -28,6 +28,8 @@ struct bench {
   int next; /* sample */
 };
 
+/* A product of many rows gets fewer columns, down to as many as algorithms need for their full rate: timing all sizes
+ * then takes a moment. */
 static int columns(const struct bench *b, const tri_gemm_sample *s, int rows) {
   int threads = tri_pool_size(b->be->pool);
   double most = THREAD_MACS * threads / ((double)rows * s->k);

@@ -138,6 +138,8 @@ static tri_status time_form(void *ctx, tri_all2all_form form, int rows, double *
   return TRI_OK;
 }
 
+/* Sizes grow by the factor 4, and the last one stands for all larger ones. Ties keep the form that was tried first.
+ * All ranks get the same times (time_form takes the slowest rank's), hence the same choice. */
 tri_status tri_all2all_choose(unsigned forms, int max_rows, tri_all2all_timer time, void *ctx, tri_all2all_choice *out,
                               char text[static TRI_ALL2ALL_TEXT]) {
   int size = 0;

@@ -40,6 +40,8 @@ static void say(tri_offload *o, const char *where) {
   snprintf(o->about + at, sizeof o->about - at, "%s", where);
 }
 
+/* The checkpoint's own files serve where every part lies in them as it lies in memory; else all of them come from a
+ * pack, which is made where there is none. */
 static tri_status find_source(tri_offload *o, const tri_offload_config *config, const tri_weights_config *weights,
                               const atomic_bool *stop, tri_error *err) {
   tri_part_loader *loader = NULL;
@@ -166,6 +168,8 @@ static int damaged_file(const tri_offload *o) {
   return o->damaged >= 0 || !o->stream ? o->damaged : tri_weight_stream_damaged_file(o->stream);
 }
 
+/* The stream ends first, since it writes into buffers and rings. Where it does not end (a disk that does not answer)
+ * the memory that it may still write into is left alone, and the caller learns of it. */
 bool tri_offload_destroy(tri_offload *o) {
   if (!o) return true;
   int damaged = damaged_file(o);
@@ -193,6 +197,7 @@ double tri_offload_bandwidth(const tri_offload *o) {
   return pass > o->bandwidth ? pass : o->bandwidth;
 }
 
+/* A layer is two parts, attention and MLP, of which either may stay. */
 double tri_offload_layer_seconds(const tri_offload *o) {
   const tri_tiers *t = o->tiers;
   size_t most = 0;

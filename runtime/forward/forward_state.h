@@ -109,6 +109,7 @@ static inline const tri_observer *tri_observer_of(const tri_forward *f) {
   return (o->hidden || o->logits || o->encoder_output || o->part) && (!o->looks || *o->looks) ? o : NULL;
 }
 
+/* Both ask of a layer of this rank. */
 static inline bool tri_has_experts_on_host(const tri_forward *f, const tri_layer *y) {
   return tri_layer_experts_on_host(f->cfg.model, f->cfg.shard.p, y->number);
 }
@@ -119,6 +120,7 @@ static inline bool tri_has_hot_experts(const tri_forward *f, const tri_layer *y)
 
 /* ---- views ---- */
 
+/* Views share the memory and the row stride (ld, in elements) of what they are of. */
 static inline tri_mat tri_rows(tri_mat m, int rows) {
   m.rows = rows;
   return m;
@@ -157,6 +159,7 @@ static inline tri_mat tri_logits_of(const tri_forward *f, int rows) {
 
 /* ---- arguments (op_args.c) ---- */
 
+/* Adds delta to x, if there is one, and writes the norm of the sum. */
 tri_norm_args tri_norm_of(const tri_walk *w, tri_mat x, tri_mat delta, const tri_weight *gain, const tri_weight *bias,
                           tri_mat out);
 /* Overwrites out, without an activation: callers set what they want else. */

@@ -72,6 +72,8 @@ static tri_status check_finite(const tri_weights_config *c, const tri_weights *w
   return tri_weights_check_counts(w, c->model, c->shard, err);
 }
 
+/* Everything that stays: memory, the files' bytes or dummy numbers, the host's experts, and a check that no weight is
+ * infinite or NaN. Streamed parts come later, through the part loader below. */
 tri_status tri_weights_make(const tri_weights_config *c, tri_weights **out, tri_error *err) {
   tri_weight_map m;
   tri_weights *w = NULL;
@@ -141,6 +143,8 @@ static tri_status check_tensors(const tri_model_config *c, const tri_checkpoint 
   return st;
 }
 
+/* Goes the way of a load without its reads: names, types and shapes are checked by the same code, against the whole
+ * model on one rank. */
 tri_status tri_weights_check(const tri_model_config *c, const tri_checkpoint *ckpt, tri_error *err) {
   tri_status st = check_tensors(c, ckpt, err);
   if (st != TRI_OK || !c->seq2seq.on) return st;

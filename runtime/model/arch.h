@@ -104,6 +104,8 @@ typedef enum tri_weight_id {
 #undef X
       TRI_W_COUNT
 } tri_weight_id;
+/* Kinds and places are those of the list above. linear: a matrix that products read, which quantization and streaming
+ * are about; gain: of a norm. */
 const char *tri_weight_name(tri_weight_id id);
 bool tri_weight_is_per_layer(tri_weight_id id);
 bool tri_weight_is_gain(tri_weight_id id);

@@ -159,6 +159,7 @@ static void make_room(tri_expert_placement *p, const tri_expert_placement_config
   if (!config->file && p->room > config->ep) p->room = config->ep;
 }
 
+/* No placement (NULL) is the linear one without copies, in which an expert's number is its slot's. */
 tri_status tri_expert_placement_make(const tri_model_config *c, const tri_expert_placement_config *config,
                                      tri_expert_placement **out, tri_error *err) {
   int64_t experts = c->moe.num_experts;

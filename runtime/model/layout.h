@@ -36,6 +36,7 @@ typedef struct tri_parallel {
   int hot_experts;  /* of each such layer so many lie on the device, too, which computes these; of this rank */
 } tri_parallel;
 
+/* Sizes with 0 read as 1. etp: ranks over which each expert is cut, which all have a slice of it. */
 static inline int tri_parallel_dp(tri_parallel p) { return p.dp ? p.dp : 1; }
 static inline int tri_parallel_ep(tri_parallel p) { return p.ep ? p.ep : 1; }
 static inline int tri_parallel_etp(tri_parallel p) { return tri_parallel_dp(p) * p.tp / tri_parallel_ep(p); }

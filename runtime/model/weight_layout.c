@@ -76,6 +76,8 @@ static tri_weight_shape latent_shape(const tri_model_config *c, const tri_shard 
   }
 }
 
+/* Biases that are added after a sum over ranks lie on one rank alone (adds_bias, first_slice): each rank's own would
+ * be added once for each. */
 static tri_weight_shape expert_shape(const tri_model_config *c, const tri_shard *s, tri_weight_id id) {
   const tri_moe *m = &c->moe;
   int64_t h = c->hidden_size, e = s->slots.count, f = s->expert_ff.count, up = c->mlp.gated ? 2 * f : f;

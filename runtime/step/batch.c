@@ -99,6 +99,7 @@ void tri_batch_builder_destroy(tri_batch_builder *b) {
   tri_free(b);
 }
 
+/* A result may come when its slot has another sequence (life) or has been fed the token from the device already. */
 void tri_slot_learn(tri_slots *slots, const tri_sample_row *sample, uint32_t token) {
   tri_slot *s = &slots->slots[sample->slot];
   if (sample->target != TRI_SAMPLE_NO_TARGET) return; /* the chunk has brought it */
@@ -178,6 +179,7 @@ static void fork_slot(const tri_slots *slots, tri_slot *to, const tri_slot *from
   memcpy(to->source_blocks, from->source_blocks, (size_t)slots->blocks_per_seq * sizeof *to->source_blocks);
 }
 
+/* A maximum instead of a comparison for each, so that the loop is vector code. */
 static bool are_ids(const tri_slots *slots, const uint32_t *ids, int n) {
   uint32_t most = 0;
   for (int i = 0; i < n; i++) most = ids[i] > most ? ids[i] : most;
@@ -328,6 +330,7 @@ struct reading {
   const char *params, *params_end;
 };
 
+/* Each section of the plan has a cursor in `at`, which moves by what the entry takes of it. */
 static tri_status add_entry(tri_batch_builder *b, tri_slots *slots, const tri_plan_view *plan, const tri_plan_seq *q,
                             struct reading *at) {
   if (q->slot >= (uint32_t)slots->limits.max_num_seqs || q->fork_from >= (uint32_t)slots->limits.max_num_seqs)

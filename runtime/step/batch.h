@@ -41,6 +41,7 @@ static inline int tri_limits_num_chunks(const tri_limits *l, int tokens) {
   return (tokens + chunk - 1) / chunk;
 }
 
+/* Rows of logits of one step at most. */
 static inline int tri_limits_logits(const tri_limits *l) {
   return l->max_num_logits ? l->max_num_logits : l->max_num_seqs;
 }
@@ -102,6 +103,8 @@ typedef struct tri_slots {
   int32_t *blocks, *source_blocks;
 } tri_slots;
 
+/* All memory that steps need is taken here: max_num_seqs slots, each with a history of max_model_len ids and its block
+ * table. */
 tri_status tri_slots_create(const tri_limits *limits, tri_slots **out);
 void tri_slots_destroy(tri_slots *s); /* NULL is fine */
 
@@ -169,6 +172,8 @@ typedef struct tri_batch_builder {
   int num_dp_ranks, longest;      /* of the plan's header */
 } tri_batch_builder;
 
+/* Likewise, for the largest step that the limits allow; the batch's arrays are the builder's, rewritten by each step.
+ */
 tri_status tri_batch_builder_create(const tri_limits *limits, tri_batch_builder **out);
 void tri_batch_builder_destroy(tri_batch_builder *b); /* NULL is fine */
 

@@ -26,6 +26,7 @@ typedef struct tri_replica {
   tri_comm *stage;  /* all dp x tp ranks of this stage */
 } tri_replica;
 
+/* Ranks of the world, from places and back: tensor ranks are neighbours, then data-parallel ranks, then stages. */
 static inline int tri_replica_num_dp_ranks(const tri_replica *g) { return tri_parallel_dp(g->p); }
 static inline int tri_replica_rank(const tri_replica *g, int pp_rank, int dp_rank, int tp_rank) {
   return (pp_rank * tri_replica_num_dp_ranks(g) + dp_rank) * g->p.tp + tp_rank;

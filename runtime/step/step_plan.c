@@ -143,6 +143,8 @@ uint32_t tri_plan_longest(const tri_plan_writer *w) {
   return longest;
 }
 
+/* A recorded step is replayed by all data-parallel ranks or by none: one rank whose step cannot be one makes `longest`
+ * 0 for all. */
 void tri_plan_set_dp_ranks(tri_plan_writer *w, const uint32_t *tokens, const uint32_t *longest, uint32_t num_dp_ranks) {
   bool all = true;
   memcpy(w->dp_rank_tokens, tokens, num_dp_ranks * sizeof *tokens);
@@ -155,6 +157,7 @@ void tri_plan_set_dp_ranks(tri_plan_writer *w, const uint32_t *tokens, const uin
   if (!all) w->h.longest = 0;
 }
 
+/* Sections follow each other without gaps, in the order in which tri_plan_read takes them. */
 const void *tri_plan_finish(tri_plan_writer *w, size_t *bytes) {
   char *at = w->bytes;
   const struct {

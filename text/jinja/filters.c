@@ -143,6 +143,7 @@ static jv f_abs(jx *x, jv v, const jargs *a) {
   return j_integer(v) < 0 ? j_binary(x, JN_SUB, j_int(0), v) : j_int(j_integer(v));
 }
 
+/* Python's round() for "common"; ceil and floor scale by a power of ten, as jinja2 does, with its rounding errors. */
 static jv f_round(jx *x, jv v, const jargs *a) {
   int64_t precision = j_argument_int(x, a, 0, "precision", 0);
   const jstr *method = j_argument_str(x, a, 1, "method", NULL);

@@ -209,6 +209,7 @@ static bool is_hashable(jx *x, jv v) {
   return j_ok(x);
 }
 
+/* The dict of keys that were seen is searched linearly, as all dicts are: long lists cost steps. */
 static jv f_unique(jx *x, jv v, const jargs *a) {
   bool case_sensitive = j_argument_bool(a, 0, "case_sensitive", false);
   const jv *attribute = j_argument(a, 1, "attribute");
@@ -287,6 +288,8 @@ static jv f_reject(jx *x, jv v, const jargs *a) { return choose(x, v, a, false, 
 static jv f_selectattr(jx *x, jv v, const jargs *a) { return choose(x, v, a, true, true); }
 static jv f_rejectattr(jx *x, jv v, const jargs *a) { return choose(x, v, a, false, true); }
 
+/* A part of n items at most: `at` cannot overflow however large linecount is. A last part that is filled up has
+ * linecount items, which the render's memory bounds. */
 static jv f_batch(jx *x, jv v, const jargs *a) {
   int64_t size = j_argument_int(x, a, 0, "linecount", 0);
   const jv *fill = j_argument(a, 1, "fill_with");

@@ -76,6 +76,7 @@ static jv g_raise(jx *x, jv v, const jargs *a) {
   return j_fail(x, TRI_JINJA_RAISED, "%.*s", (int)(text.str->n < 200 ? text.str->n : 200), text.str->s);
 }
 
+/* now_s is local time already (jinja.h), hence gmtime_r. */
 static jv g_strftime(jx *x, jv v, const jargs *a) {
   enum { MOST = 128 };
   const jstr *format = j_argument_str(x, a, 0, "format", NULL);

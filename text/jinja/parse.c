@@ -135,7 +135,6 @@ static const jnode *set_block(jparser *p) {
   return n;
 }
 
-/* A macro is no part of the loop around it. */
 static const jnode *macro_block(jparser *p) {
   jnode *n = jp_node(p, JN_MACRO);
   if (!n) return NULL;

@@ -29,6 +29,7 @@ const char *jp_name(jparser *p); /* takes a name; NULL: it is another token */
 bool jp_enter(jparser *p);
 void jp_leave(jparser *p);
 
+/* The token at hand, compared or taken if it is the one; an operator or a name. jp_want fails where it is another. */
 bool jp_is(const jparser *p, const char *op);
 bool jp_is_name(const jparser *p, const char *name);
 bool jp_take(jparser *p, const char *op);
@@ -37,6 +38,7 @@ void jp_want(jparser *p, const char *op);
 
 /* ---- parse_expr.c ---- */
 
+/* A whole expression with all operators, `a if b else c` included; no tuple. */
 const jnode *jp_expression(jparser *p);
 /* One or several expressions; several are a tuple. conditionals: they may be `a if b else c`. */
 const jnode *jp_tuple(jparser *p, bool conditionals);

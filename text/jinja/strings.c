@@ -233,6 +233,8 @@ static size_t lower(uint32_t c, char out[TOK_CASE_BYTES]) {
   return bytes;
 }
 
+/* One character at a time: a letter's other case can have up to three characters, a small sigma is another one at a
+ * word's end, and jinja2's title filter differs from Python's method in details. */
 jv j_change_case(jx *x, const jstr *s, jcase to, bool filter) {
   jbuf b = j_begin(x);
   uint32_t before = ' ';

@@ -102,6 +102,7 @@ struct jfunction {
 
 /* ---- value.c ---- */
 
+/* Values are 16 bytes, passed by value; what is larger lies in the arena. */
 static inline jv j_none(void) { return (jv){.kind = J_NONE}; }
 static inline jv j_bool(bool b) { return (jv){.kind = J_BOOL, .b = b}; }
 static inline jv j_int(int64_t i) { return (jv){.kind = J_INT, .i = i}; }
@@ -112,8 +113,8 @@ jv j_text(jx *x, const char *s);                          /* the same of a C str
 jv j_slice(jx *x, const jstr *s, size_t from, size_t to); /* bytes */
 jv j_markup(jx *x, jv s);                                 /* a string, as markup */
 jv j_list(jx *x, jkind kind, const jv *items, size_t n);  /* borrows items */
-jv j_map(jx *x, jkind kind, size_t cap);
 jv j_pair(jx *x, jv first, jv second);                    /* a tuple */
+jv j_map(jx *x, jkind kind, size_t cap);
 jv j_of_json(jx *x, const tri_json *json, bool foreign);
 
 static inline bool j_is(jv v, jkind kind) { return v.kind == kind; }
@@ -128,6 +129,7 @@ jv j_harden(jx *x, jv v);           /* the empty text of a soft none; others sta
 bool j_is_large_integer(jv v);      /* a LARGE that is none of the reals */
 double j_large_number(jx *x, jv v); /* the nearest double to a LARGE, infinity for reals */
 
+/* Python's bool(); kinds without a length are true. */
 bool j_truth(jv v);
 bool j_equal(jx *x, jv a, jv b); /* fails at a limit: lists that share lists are larger than their memory */
 /* -1, 0, 1; fails where Python has no order of them. */
@@ -147,6 +149,7 @@ typedef struct jbuf {
   size_t n, cap, num_foreign;
 } jbuf;
 
+/* Begin, put, end. After the end a buffer is not written to any more: the string has its memory. */
 static inline jbuf j_begin(jx *x) { return (jbuf){.x = x}; }
 void j_put(jbuf *b, const char *s, size_t n); /* the template's own */
 void j_puts(jbuf *b, const char *s);

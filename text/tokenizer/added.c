@@ -111,6 +111,7 @@ static tri_status normalize_token(tok_added_vocab *a, tok_added *t, const tok_no
   return TRI_OK;
 }
 
+/* `first` is a counting sort's prefix sums over the patterns' first bytes. */
 static tri_status build_set(const tok_added_vocab *a, tok_added_set *set, bool normalized) {
   set->patterns = tri_calloc(a->count ? a->count : 1, sizeof *set->patterns);
   if (!set->patterns) return TRI_NO_MEMORY;

@@ -21,6 +21,7 @@ typedef struct tok_field {
   char path[TRI_ERROR_FIELD];
 } tok_field;
 
+/* A member or an element, which need not be there: node is NULL then, and the path says where it would be. */
 tok_field tok_field_root(const tri_json *node);
 tok_field tok_field_get(const tok_field *object, const char *key);
 tok_field tok_field_at(const tok_field *array, size_t i);

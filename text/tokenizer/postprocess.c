@@ -102,6 +102,8 @@ static tri_status take_pair(tok_postprocessor *p, const tok_field *list, const t
   return st == TRI_NO_MEMORY ? st : TRI_OK;
 }
 
+/* The template of one text must be understood as a whole. That of a pair need not: without it the tokenizer has no
+ * pairs. */
 static tri_status load_template(tok_postprocessor *p, const tok_field *f, tri_error *err) {
   tok_ids before = {.max = MAX_SPECIAL}, behind = {.max = MAX_SPECIAL};
   bool seen_text = false;

@@ -45,6 +45,7 @@ static tri_status flush(splitter *s) {
   return s->out(s->run, s->index, s->text + s->held_start, s->held_end - s->held_start, s->at_start && !s->held_start);
 }
 
+/* The invariant: [held_start, held_end) has not been handed out, and everything before it has been or was removed. */
 static tri_status segment(splitter *s, size_t start, size_t end, bool match) {
   match ^= s->step->invert;
   bool joins = false;

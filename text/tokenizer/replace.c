@@ -164,6 +164,7 @@ static tri_status replace_matches(const tok_replace *r, tok_regex_scratch *scrat
   return tri_buf_append(out, text + done, len - done);
 }
 
+/* memmem finds matches from left to right that do not overlap, as tok_replace_feed does in parts. */
 static tri_status replace_plain(const tok_replace *r, const char *text, size_t len, bool *from_start,
                                 tok_spans_walk *walk, tri_buf *out) {
   size_t done = 0;

@@ -46,6 +46,7 @@ tok_utf8 tok_utf8_step(const char *s, size_t n, size_t *len) {
   return i == n ? TOK_UTF8_TRUNCATED : TOK_UTF8_INVALID;
 }
 
+/* Most text is ASCII, which is skipped eight bytes at a time. */
 size_t tok_utf8_valid_prefix(const char *s, size_t n) {
   size_t i = 0;
   while (i < n) {
@@ -254,6 +255,7 @@ static tri_status sort_marks(tok_codepoints *w, int32_t *run, size_t n) {
   return TRI_OK;
 }
 
+/* A run of characters of class other than 0 stays between two of class 0, which no mark may pass. */
 static tri_status order_marks(tok_codepoints *w, size_t count) {
   for (size_t i = 0; i < count;) {
     size_t end = i;
@@ -264,6 +266,7 @@ static tri_status order_marks(tok_codepoints *w, size_t count) {
   return TRI_OK;
 }
 
+/* Composes run by run, between characters that Unicode 9 does not have: they take no part. */
 static tri_status compose(tok_codepoints *w, size_t *count) {
   size_t kept = 0;
   for (size_t i = 0, end; i < *count; i = end + 1) {

@@ -35,7 +35,7 @@ static int64_t limit_of(int resource) {
   return r.rlim_max == RLIM_INFINITY ? INT64_MAX : (int64_t)r.rlim_max;
 }
 
-/* Binds this thread to all cores that it has, which changes nothing where it is permitted; threads of workers do it
+/* Binds this process to all cores that it has, which changes nothing where it is permitted; threads of workers do it
  * likewise. */
 static bool can_bind(int count) {
   int cores[MAX_CORES], shared;

@@ -91,7 +91,10 @@ static void print_argument(const char *arg) {
   putchar('\'');
 }
 
-/* Returns how many of the arguments from `arg` on belong to the search for layouts alone. */
+/* Returns how many of the arguments from `arg` on belong to the search for layouts alone.
+ *
+ * The command that was typed is repeated for one layout, without what belongs to the search: the user's other options
+ * stay as they were spelled. */
 static int count_of_search(const char *arg) {
   static const char *const values[] = {"devices", "nnodes", "context-len", "context_len"};
   static const char *const switches[] = {"all", "json"};

@@ -198,6 +198,7 @@ tri_cost_model plan_cost_model(const struct plan *p, const struct plan_machine *
                           .stages = stages};
 }
 
+/* One sequence, some, and as many as fit; loads that are no larger than the one before are left out. */
 int plan_loads(const struct plan *p, struct plan_load loads[PLAN_LOADS], double *context) {
   enum { SOME = 64, CONTEXT = 1024 };
   int64_t len = p->limits.max_model_len, keys = p->o->context_len ? p->o->context_len : CONTEXT;

@@ -15,6 +15,7 @@ size_t bench_place(const bench_run *b, size_t num, size_t i) {
   return i % chats * turns + i / chats;
 }
 
+/* Draws the same lengths as the load will, from the same seed. */
 uint64_t bench_longest_chat(const bench_run *b, size_t num) {
   size_t chats = num / (size_t)b->o->num_turns;
   uint64_t *len = tri_calloc(chats, sizeof *len), most = 0, random = bench_lengths_seed(b->o->seed);

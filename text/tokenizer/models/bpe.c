@@ -320,6 +320,7 @@ static tri_status merge_uncached(const bpe *b, bpe_work *w, const char *word, si
   return merge_runs(b, w);
 }
 
+/* A cached word gives its ids whatever the limit; tok_ids_append refuses those that are too many. */
 static tri_status bpe_encode(const void *model, void *work, const char *word, size_t len, tok_ids *out) {
   const bpe *b = model;
   bpe_work *w = work;

@@ -26,6 +26,7 @@ typedef struct tok_model_type {
 /* bpe.c, wordpiece.c, unigram.c, wordlevel.c */
 extern const tok_model_type tok_model_bpe, tok_model_wordpiece, tok_model_unigram, tok_model_wordlevel;
 
+/* The model by its "type", else by a telltale key. */
 tri_status tok_model_find(const tok_field *f, const tok_model_type **out, tri_error *err);
 
 #endif

@@ -372,6 +372,8 @@ cleanup:
   return st;
 }
 
+/* `before` collects the parts up to each && as lookaheads, `part` the one at hand: a character is in the class if all
+ * lookaheads match at its place and the last part matches it. */
 static tri_status read_class(tok_dialect *d, set *into, int depth) {
   set part = {0};
   tri_buf before = {0};
