@@ -84,6 +84,8 @@ static void take_slots(tri_hosts *h, const char *tasks) {
   }
 }
 
+/* Slurm's compressed lists, "node[1-3,07],login": one bracket for a name at most. Widths with leading zeros are kept.
+ */
 tri_status tri_hosts_parse_slurm(const char *nodes, const char *tasks, tri_hosts *out, tri_error *err) {
   *out = (tri_hosts){0};
   for (const char *at = nodes; *at; at += *at == ',') {

@@ -176,6 +176,7 @@ static tri_status allocate_counts(tri_engine *e) {
                                  (int)e->limits.vocab_size);
 }
 
+/* All memory that depends on the number of sequences, before the first step: steps allocate nothing. */
 static tri_status allocate(tri_engine *e, const tri_engine_config *config, tri_error *err) {
   tri_status st = TRI_OK;
   size_t n = (size_t)e->limits.max_num_seqs;

@@ -317,6 +317,8 @@ static tri_status check_index_entry(void *ctx, const char *key, const tri_json *
   return TRI_OK;
 }
 
+/* Three walks: the index opens each file that it names, the tensors of all files are sorted, and the index is checked
+ * against them. */
 static tri_status open_sharded(tri_checkpoint *c, const char *dir, const char *index_path, tri_error *err) {
   tri_status st;
   tri_json_doc *doc = NULL;

@@ -307,6 +307,7 @@ static size_t end_at(const lexer *l, bool is_variable) {
   return has(l, at, end) ? behind_end(l, at + 2, sign, !is_variable) : 0;
 }
 
+/* A block's or a variable's tokens, up to and with its end. */
 static tri_status lex_inside(lexer *l, bool is_variable) {
   char brackets[MOST_BRACKETS];
   size_t depth = 0;

@@ -67,6 +67,7 @@ static jv integers(jx *x, jop op, int64_t a, int64_t b) {
   return overflows ? j_too_large(x) : j_int(result);
 }
 
+/* Floor division and remainder follow Python: the remainder has the divisor's sign. */
 static jv floats(jx *x, jop op, double a, double b) {
   bool by_zero = !(b < 0) && !(b > 0) && !isnan(b);
   double rest;

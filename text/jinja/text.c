@@ -129,6 +129,7 @@ static void put_char_repr(jbuf *b, const jstr *s, size_t at, size_t len, char qu
   }
 }
 
+/* Single quotes, unless the text has single ones and no double ones. */
 static void put_str_repr(jbuf *b, const jstr *s) {
   bool single = memchr(s->s, '\'', s->n) != NULL, twice = memchr(s->s, '"', s->n) != NULL;
   char quote = single && !twice ? '"' : '\'';

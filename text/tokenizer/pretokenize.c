@@ -332,6 +332,8 @@ static tri_status load_sequence(tok_pretokenizer *p, const pretok_type *type, co
   return tok_field_each(f, "pretokenizers", load_any, p, err);
 }
 
+/* ByteLevel's pattern is GPT-2's. Defaults of the format are in `step`, and load changes them by what the object says.
+ */
 static const pretok_type types[] = {
     {.type = {"ByteLevel", "add_prefix_space trim_offsets use_regex"},
      .load = load_byte_level,

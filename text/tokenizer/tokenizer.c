@@ -34,6 +34,8 @@ static tri_status check_special_ids(const tok_vocab *v, const tok_ids *ids, cons
   return TRI_OK;
 }
 
+/* The order counts: added tokens are normalized and take ids after the model's, the post-processor's ids must be below
+ * all of them, and the decoder goes through the whole vocabulary. */
 static tri_status load_parts(tri_tokenizer *t, const tok_field *root, tri_error *err) {
   /* The library that trains these files applies truncation and padding only on request of its caller, who overrides
    * what the file says; here the caller's limits rule. */

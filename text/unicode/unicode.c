@@ -60,6 +60,7 @@ size_t tok_utf8_valid_prefix(const char *s, size_t n) {
   return n;
 }
 
+/* To a walk good bytes are copied, and each ill-formed part has become a U+FFFD. */
 tri_status tok_utf8_repair(tri_buf *out, const char *s, size_t n, tok_spans_walk *walk) {
   for (size_t i = 0; i < n;) {
     size_t good = tok_utf8_valid_prefix(s + i, n - i), bad;
@@ -290,6 +291,7 @@ static bool is_normal_at_a_glance(tok_normal_form form, const char *s, size_t n)
   return true;
 }
 
+/* UAX #15: decompose, order the marks between starters, compose for the C forms. */
 tri_status tok_normal(tok_codepoints *w, tok_normal_form form, const char *s, size_t n, tri_buf *out) {
   if (is_normal_at_a_glance(form, s, n)) return tri_buf_append(out, s, n);
   size_t count, bytes;

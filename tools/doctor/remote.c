@@ -42,7 +42,10 @@ static void add_value(struct command *c, const char *name, const char *value) {
   add(c, value);
 }
 
-/* The launcher and its arguments for so many ranks on hosts; NULL: on this one. */
+/* The launcher and its arguments for so many ranks on hosts; NULL: on this one.
+ *
+ * --overlap lets a step run in a job whose resources other steps have; --oversubscribe, two ranks where mpirun counts
+ * one slot. */
 static void add_launcher(struct command *c, const tri_doctor_options *o, int ranks, const char *hosts) {
   char number[16], program[4200] = "";
   bool by_srun = !strcmp(o->launcher, "srun");

@@ -59,7 +59,9 @@ static struct {
   uint64_t done;
 } first;
 
-/* Writes the time that is left at the rate so far: ", eta 1:23", or nothing while that says little. */
+/* Writes the time that is left at the rate so far: ", eta 1:23", or nothing while that says little.
+ *
+ * The rate counts from the first look: bytes that an earlier run has written are no progress of this one. */
 static void eta_text(uint64_t done, uint64_t all, char out[32]) {
   int64_t now = tri_now_ns();
   out[0] = '\0';

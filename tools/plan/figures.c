@@ -76,6 +76,8 @@ static tri_status find_host(const struct plan *p, const tri_cost_share *share, s
   return TRI_OK;
 }
 
+/* The options for links replace the rates of all three kinds of exchange, inside a host (near) and between hosts
+ * (far). */
 tri_status plan_find_machine(const struct plan *p, const tri_cost_share *share, struct plan_machine *m,
                              tri_error *err) {
   const struct plan_options *o = p->o;

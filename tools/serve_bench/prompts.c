@@ -48,6 +48,7 @@ static tri_status add_embed(const bench_run *b, bench_prompts *p, size_t *room, 
   return TRI_OK;
 }
 
+/* Reads no more lines than there are requests: a large file costs what is used of it. */
 int bench_prompts_read(bench_run *b, size_t most) {
   bench_prompts *p = &b->prompts;
   char *line = NULL;

@@ -142,6 +142,8 @@ static void reach(const unigram *u, unigram_work *w, size_t end, uint32_t step, 
   w->last[end] = step;
 }
 
+/* Each place where a character begins is reached, by the unknown character before it if by no token: a sum that is
+ * read has been set. Paths begin at such places alone. */
 static void find_paths(const unigram *u, unigram_work *w, const char *word, size_t len) {
   size_t char_len;
   w->sums[0] = 0;

@@ -137,6 +137,8 @@ void tok_regex_scratch_destroy(tok_regex_scratch *s) {
   tri_free(s);
 }
 
+/* The JIT first; where its stack ends (a deep recursion over a long text) the interpreter runs the same match from the
+ * start, on the heap. */
 static int match(const tok_regex *re, tok_regex_scratch *s, const char *text, size_t len, size_t from, uint32_t steps) {
   int rc = PCRE2_ERROR_JIT_STACKLIMIT;
   pcre2_set_match_limit(s->context, steps);
