@@ -99,7 +99,6 @@ const jv *j_items(jx *x, jv v, size_t *n);
 /* Returns len(); fails likewise. */
 int64_t j_length(jx *x, jv v);
 bool j_contains(jx *x, jv in, jv what);
-void j_reverse(jv *items, size_t n);
 
 /* ---- attributes.c ---- */
 

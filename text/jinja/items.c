@@ -37,14 +37,6 @@ const jv *j_items(jx *x, jv v, size_t *n) {
   return NULL;
 }
 
-void j_reverse(jv *items, size_t n) {
-  for (size_t i = 0; i < n / 2; i++) {
-    jv other = items[i];
-    items[i] = items[n - 1 - i];
-    items[n - 1 - i] = other;
-  }
-}
-
 int64_t j_length(jx *x, jv v) {
   if (j_is(v, J_UNDEFINED) || j_is_soft(v)) return 0;
   if (j_is_sequence(v)) return (int64_t)v.list->n;

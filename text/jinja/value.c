@@ -38,6 +38,14 @@ jv j_list(jx *x, jkind kind, const jv *items, size_t n) {
   return (jv){.kind = kind, .list = l};
 }
 
+void j_reverse(jv *items, size_t n) {
+  for (size_t i = 0; i < n / 2; i++) {
+    jv other = items[i];
+    items[i] = items[n - 1 - i];
+    items[n - 1 - i] = other;
+  }
+}
+
 jv j_pair(jx *x, jv first, jv second) {
   jv *two = j_alloc(x, 2, sizeof *two);
   if (!two) return j_undefined(NULL);

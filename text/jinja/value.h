@@ -114,6 +114,7 @@ jv j_slice(jx *x, const jstr *s, size_t from, size_t to); /* bytes */
 jv j_markup(jx *x, jv s);                                 /* a string, as markup */
 jv j_list(jx *x, jkind kind, const jv *items, size_t n);  /* borrows items */
 jv j_pair(jx *x, jv first, jv second);                    /* a tuple */
+void j_reverse(jv *items, size_t n);                      /* in place */
 jv j_map(jx *x, jkind kind, size_t cap);
 jv j_of_json(jx *x, const tri_json *json, bool foreign);
 
