@@ -8,7 +8,8 @@
 
 #include "base/status.h"
 
-/* Bytes. A buffer is reused: its memory stays when len becomes 0. All zeros is an empty one. */
+/* Bytes. A buffer is reused: its memory stays when len becomes 0. All zeros is an empty one. One thread uses a buffer;
+ * tri_buf_free leaves an empty one, which may be used again. */
 typedef struct tri_buf {
   char *data;
   size_t len, cap;

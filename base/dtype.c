@@ -44,6 +44,8 @@ float tri_f16_to_f32(uint16_t h) {
   return f;
 }
 
+/* Rounds on the bits: `drop` of the 24 significant bits go, 13 for a normal number and more for a subnormal one, by
+ * nearest even. */
 uint16_t tri_f32_to_f16(float f) {
   uint32_t u;
   memcpy(&u, &f, 4);

@@ -13,6 +13,8 @@ extern "C" {
 #endif
 
 /* enum name, bytes, safetensors name, flag name */
+/* The first three are types of weights and activations: code tests for them with `<= TRI_BF16`, so that they stay
+ * first. */
 #define TRI_DTYPE_LIST(X)                                                                                              \
   X(F32, 4, "F32", "float32")                                                                                          \
   X(F16, 2, "F16", "float16")                                                                                          \
@@ -38,6 +40,7 @@ const char *tri_dtype_name(tri_dtype t); /* "bfloat16" */
 bool tri_dtype_from_safetensors(const char *name, tri_dtype *out);
 bool tri_dtype_from_name(const char *name, tri_dtype *out);
 
+/* Exact: bfloat16 is a float32's upper half. */
 static inline float tri_bf16_to_f32(uint16_t h) {
   uint32_t u = (uint32_t)h << 16;
   float f;

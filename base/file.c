@@ -29,6 +29,7 @@ void tri_program_folder(char out[PATH_MAX]) {
   *(slash ? slash + 1 : out) = 0;
 }
 
+/* Follows the XDG Base Directory Specification: a variable that is no absolute path counts as not set. */
 static void find_file(const char *variable, const char *folder, const char *name, char out[PATH_MAX]) {
   const char *base = getenv(variable), *home = getenv("HOME");
   int n = 0;
@@ -109,6 +110,8 @@ bool tri_file_write_all(int fd, const void *data, size_t len) {
   return true;
 }
 
+/* The new file is written next to the old one and renamed over it, which a reader sees at once and whole. durable: its
+ * bytes are on the disk before its name is. */
 static tri_status replace(const char *path, const void *data, size_t len, bool durable, tri_error *err) {
   char beside[PATH_MAX];
   if ((size_t)snprintf(beside, sizeof beside, "%s.XXXXXX", path) >= sizeof beside)

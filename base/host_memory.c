@@ -33,6 +33,8 @@ static int64_t find_number(const char *folder, const char *name, const char *for
   return v;
 }
 
+/* Returns limit - used, where pages of files that were not read lately count as free: the kernel takes them back
+ * before it refuses memory. */
 static int64_t room_of(const char *folder, const struct version *v) {
   int64_t limit = find_number(folder, v->limit, "%lld"), used = find_number(folder, v->used, "%lld");
   int64_t idle = find_number(folder, "memory.stat", v->idle);

@@ -25,6 +25,8 @@ bool tri_line_pipe_flush(int fd, tri_buf *waiting) {
   return !waiting->len;
 }
 
+/* A line is written at once where nothing waits, else after what waits: order is kept, and a line is never cut by
+ * another. */
 bool tri_line_pipe_put(int fd, tri_buf *waiting, const char *line, size_t len) {
   ssize_t n = tri_line_pipe_flush(fd, waiting) ? write_some(fd, line, len) : 0;
   if (n < 0) return false;

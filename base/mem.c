@@ -5,6 +5,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
+/* Blocks begin at cache lines: vector code loads them aligned, and two threads' blocks share none. tri_grow copies
+ * instead of realloc, which keeps no alignment. */
 enum { ALIGN = 64 };
 
 void *tri_malloc(size_t count, size_t size) {
@@ -76,6 +78,8 @@ tri_status tri_arena_create(size_t chunk_bytes, tri_arena **out) {
   return TRI_OK;
 }
 
+/* Chunks are zeroed when they are made, and what was used of one when it is reset: pieces need no clearing of their
+ * own. */
 void *tri_arena_alloc(tri_arena *a, size_t count, size_t size) {
   size_t bytes;
   if (!tri_size_mul(count, size, &bytes) || !tri_size_add(bytes, 15, &bytes)) return NULL;

@@ -3,7 +3,9 @@
  *
  * Sizes are products of numbers that came from files or from the network, so every product goes through
  * tri_size_mul/tri_size_add. Large buffers (weights, KV blocks, activations) are tagged, and the tags' totals make the
- * byte ledger that `trireme plan` predicts. */
+ * byte ledger that `trireme plan` predicts.
+ *
+ * Everything here may be called from any thread, but an arena by one at a time. */
 #ifndef TRI_BASE_MEM_H
 #define TRI_BASE_MEM_H
 

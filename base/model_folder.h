@@ -4,9 +4,6 @@
 #ifndef TRI_BASE_MODEL_FOLDER_H
 #define TRI_BASE_MODEL_FOLDER_H
 
-#include <stdbool.h>
-#include <stddef.h>
-
 #include "base/status.h"
 
 enum { TRI_MODEL_FOLDER = 4096, TRI_MODEL_NAME = 257 };

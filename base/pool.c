@@ -21,6 +21,9 @@ typedef struct gate {
   _Atomic int sleepers;
 } __attribute__((aligned(64))) gate;
 
+/* A run: the caller writes fn and ctx, sets `pending`, and raises `start`, which releases what it has written to the
+ * workers (acquire in gate_wait); each worker counts `pending` down, and the caller waits until it is 0. No mutex: a
+ * step has hundreds of runs of some microseconds each. Each word that threads spin on has a cache line of its own. */
 struct tri_pool {
   gate start;   /* number of the run */
   gate pending; /* threads that have not finished it */
@@ -131,6 +134,8 @@ void tri_pool_run(tri_pool *p, void (*fn)(void *ctx, int index, int count), void
   for (uint32_t left; (left = atomic_load(&p->pending.word));) gate_wait(&p->pending, left, p->spin_us);
 }
 
+/* The last thread to arrive resets the count before it raises `turn`: no thread can arrive at the next barrier before
+ * that. */
 void tri_pool_barrier(tri_pool *p) {
   if (!p || p->num_threads == 1) return;
   uint32_t turn = atomic_load(&p->turn.word);

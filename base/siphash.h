@@ -13,6 +13,8 @@ typedef struct tri_sip_key {
   uint64_t k[2];
 } tri_sip_key;
 
+/* The state is four words, which a round mixes. Taking a word of the message in is two rounds, the end four more
+ * (SipHash-2-4). */
 static inline uint64_t tri_sip_rotate(uint64_t x, int bits) { return x << bits | x >> (64 - bits); }
 
 static inline void tri_sip_round(uint64_t v[4]) {

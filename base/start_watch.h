@@ -33,6 +33,7 @@ typedef struct tri_start_watch {
   bool running, ended;
 } tri_start_watch;
 
+/* Starts the thread that watches. *s must stay where it is until the end. */
 tri_status tri_start_watch_begin(tri_start_watch *s, double limit_s, tri_error *err);
 
 /* A new phase is progress, and so is each change of its counter (NULL: it has none), which is read with

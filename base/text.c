@@ -71,6 +71,11 @@ bool tri_text_is_token(const char *s, size_t len) {
   return len > 0;
 }
 
+bool tri_text_ends_with(const char *s, const char *end) {
+  size_t n = strlen(s), m = strlen(end);
+  return n >= m && !strcmp(s + n - m, end);
+}
+
 bool tri_has_word(const char *words, const char *word) {
   size_t len = strlen(word);
   for (size_t n; *words; words += n + strspn(words + n, " ")) {

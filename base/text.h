@@ -21,6 +21,8 @@ size_t tri_utf8_prefix(const char *s, size_t len);
  * !#$%&'*+-.^_`|~. */
 bool tri_text_is_token(const char *s, size_t len);
 
+bool tri_text_ends_with(const char *s, const char *end);
+
 /* Returns whether a word is one of several, which have a space between them. */
 bool tri_has_word(const char *words, const char *word);
 

@@ -42,6 +42,7 @@ typedef struct tri_wait {
   unsigned polls;
 } tri_wait;
 
+/* The policy must outlive the wait. deadline_ns: of tri_now_ns, or TRI_NEVER. */
 tri_wait tri_wait_begin(const tri_wait_policy *policy, int64_t deadline_ns);
 /* TRI_OK: poll again. TRI_TIMEOUT past the deadline, TRI_ABORTED when *stop. */
 tri_status tri_wait_pause(tri_wait *w);

@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* The hash of n bytes, with the seed 0. */
 uint64_t tri_xxh3(const void *p, size_t n);
 
 #endif

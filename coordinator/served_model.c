@@ -54,7 +54,7 @@ static tri_status take_names(const tri_serve_options *o, tri_served_model *m, tr
 }
 
 tri_status tri_served_model_open(const tri_serve_options *o, tri_served_model *m, tri_error *err) {
-  TRI_CHECK(tri_model_config_load_by(o->model, TRI_CONFIG_RULES(o), &m->config, err));
+  TRI_CHECK(tri_model_config_load(o->model, TRI_CONFIG_RULES(o), &m->config, err));
   tri_model_config_warn(&m->config, "coordinator");
   TRI_CHECK(tri_model_config_pool(o->model, (tri_pooling)o->pooling, &m->config, err));
   if (m->config.head.has_classifier)

@@ -84,6 +84,8 @@ static void take_slots(tri_hosts *h, const char *tasks) {
   }
 }
 
+/* Slurm's compressed lists, "node[1-3,07],login": one bracket for a name at most. Widths with leading zeros are kept.
+ */
 tri_status tri_hosts_parse_slurm(const char *nodes, const char *tasks, tri_hosts *out, tri_error *err) {
   *out = (tri_hosts){0};
   for (const char *at = nodes; *at; at += *at == ',') {
@@ -117,6 +119,8 @@ static long long room(const tri_hosts *h, int host, long long times) {
   return h->list[host].slots * times - h->list[host].used;
 }
 
+/* Replicas stay on one host where that is possible, since ranks of a replica exchange data in every layer; a replica
+ * that fits nowhere as a whole takes what is free in the order of the list. */
 tri_status tri_hosts_place(tri_hosts *h, int replicas, int ranks, bool more, tri_place *out) {
   long long slots = 0, needed = (long long)replicas * ranks;
   for (int i = 0; i < h->count; i++) slots += h->list[i].slots;
@@ -182,6 +186,8 @@ bool tri_hosts_shares(const tri_hosts *h, const tri_place *places, int ranks, ch
   return fits;
 }
 
+/* Reads what tri_hosts_shares writes, "RANKS@FIRST/OF" for each run of ranks on one host, up to the run that has the
+ * rank. */
 bool tri_hosts_read_share(const char *text, int rank, int local_size, int *first, int *count) {
   for (int before = 0, ranks, n = 0; sscanf(text, "%6d@%6d/%6d%n", &ranks, first, count, &n) == 3; text += n) {
     n += text[n] == ',';

@@ -4,7 +4,6 @@
 #define TRI_BASE_HOST_HOSTS_H
 
 #include <stdbool.h>
-#include <stddef.h>
 
 #include "base/status.h"
 
@@ -26,7 +25,8 @@ typedef struct tri_place {
   int host, index;
 } tri_place;
 
-/* "a:4,b:4"; without a number, 1. A host may come twice. TRI_USAGE on anything else. */
+/* "a:4,b:4"; without a number, 1. A host may come twice. TRI_USAGE on anything else. The list is the caller's, for
+ * tri_hosts_free, also after an error. */
 tri_status tri_hosts_parse(const char *text, tri_hosts *out, tri_error *err);
 /* The hosts of a Slurm job by its environment's words: "n[1-2,7],login", "4(x2),3". */
 tri_status tri_hosts_parse_slurm(const char *nodes, const char *tasks, tri_hosts *out, tri_error *err);

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* The topology is loaded anew for each question: questions are few and at start, and a process keeps no state of the
+ * machine. */
 struct machine {
   hwloc_topology_t topology;
   hwloc_cpuset_t allowed; /* a batch system or mpirun may have narrowed the cores that the process may use */
@@ -37,6 +39,11 @@ int tri_topo_num_cores(void) {
   return n > 0 ? n : 1;
 }
 
+/* Cores, not hardware threads: two threads of one core share its vector units. Process `index` takes the run of cores
+ * that begins at index * threads.
+ *
+ * A process may see all cores, as its neighbours do, or those only that mpirun has bound it to: only in the first case
+ * the share of each has to be cut out here. */
 tri_status tri_topo_assign(int index, int count, int threads, int *cores, int *oversubscribed) {
   struct machine m;
   for (int i = 0; i < threads; i++) cores[i] = -1;

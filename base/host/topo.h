@@ -4,7 +4,6 @@
 #define TRI_BASE_HOST_TOPO_H
 
 #include <stdbool.h>
-#include <stddef.h>
 
 #include "base/status.h"
 

@@ -4,7 +4,9 @@
  * A tri_json is a borrowed node of a document; it lives as long as the document. Duplicate keys, bad UTF-8, text after
  * the document and nesting beyond 64 are refused. Numbers may be of any size: see tri_json_spelling. Getters return
  * false and leave *out alone when the key is absent, null or of another type; where the difference matters, look at the
- * node. */
+ * node.
+ *
+ * A document may be read by several threads at a time, as reading changes nothing, and any thread may free it. */
 #ifndef TRI_BASE_JSON_JSON_H
 #define TRI_BASE_JSON_JSON_H
 
@@ -77,6 +79,7 @@ const char *tri_json_spelling(const tri_json *j, size_t *len);
 tri_status tri_json_read_int(const tri_json *v, const char *key, int64_t *out, tri_error *err);
 tri_status tri_json_read_num(const tri_json *v, const char *key, double *out, tri_error *err);
 
+/* Members by name, as tri_json_as_int and tri_json_as_str give them. */
 bool tri_json_get_int(const tri_json *o, const char *key, int64_t *out);
 const char *tri_json_get_str(const tri_json *o, const char *key); /* NULL when absent, no string, or with a NUL */
 

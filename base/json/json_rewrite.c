@@ -122,6 +122,7 @@ typedef struct copying {
   tri_buf *out;
 } copying;
 
+/* Copies lazily: nothing is written until something must change, so that nearly all texts are parsed where they lie. */
 static tri_status copy_to(copying *c, size_t to) {
   TRI_CHECK(tri_buf_append(c->out, c->s + c->done, to - c->done));
   c->done = to;

@@ -13,7 +13,10 @@
 
 /* ---- command line ---- */
 
-/* Handles argv[*i], which begins with a dash, and the value that belongs to it. */
+/* Handles argv[*i], which begins with a dash, and the value that belongs to it.
+ *
+ * A name may be followed by "=value" or by the value; "no-NAME" is a switch that is off; a name that is none of this
+ * program's may be another program's word for one (tri_options_take_word). */
 static tri_status parse_option(tri_options *o, int argc, char *const *argv, int *i, tri_error *err) {
   const char *arg = argv[*i], *name = arg + 1 + (arg[1] == '-'), *value = strchr(name, '=');
   size_t len = value ? (size_t)(value++ - name) : strlen(name);
@@ -102,6 +105,9 @@ static tri_status check_args(const tri_options *o, tri_error *err) {
   return TRI_OK;
 }
 
+/* Sources in rising order: defaults, the file of --config, the environment, the command line. tri_options_assign
+ * leaves a value alone that comes from a higher one, so that they can be read in any order; --config is known only
+ * after the command line. */
 tri_status tri_options_parse(const tri_options_spec *spec, void *dest, int argc, char *const *argv, tri_options **out,
                              tri_error *err) {
   tri_status st = TRI_OK;

@@ -145,6 +145,7 @@ static uint64_t size_unit(const char *text) {
 
 static const char LETTERS[] = "a number that may end in K, M, G or T (or KiB ..., or KB ... for 1000)";
 
+/* Whole part and fraction are read apart: a double has no room for all digits of a large size. */
 static tri_status parse_size(const tri_option *o, const char *text, uint64_t *out, tri_error *err) {
   char *end;
   const char *what = o->no_letters ? "an integer from 0 to 18446744073709551615" : LETTERS;
@@ -264,6 +265,8 @@ static tri_status append_string(tri_opt_list *list, size_t *cap, const char *tex
   return TRI_OK;
 }
 
+/* Strings are copied into the parser's arena; choices are the table's own texts. A list begins anew with a stronger
+ * source. */
 tri_status tri_options_assign(tri_options *o, const tri_option *t, const char *text, tri_opt_source source,
                               tri_error *err) {
   struct tri_opt_state *state = &o->state[t - o->spec->options];

@@ -64,6 +64,7 @@ static tri_status read_value(reader *r, const tri_option *t, const char *name) {
   }
 }
 
+/* seen: a bit for each option of the table. libyaml lets a name stand twice, which is a mistake here. */
 static tri_status read_pair(reader *r, uint64_t *seen) {
   const tri_options_spec *s = r->o->spec;
   char text[200], name[96];
@@ -87,6 +88,8 @@ static tri_status read_pair(reader *r, uint64_t *seen) {
   return read_value(r, t, name);
 }
 
+/* One mapping of names to scalars or sequences: what else YAML has (aliases, nesting, several documents) is refused
+ * with its place. */
 static tri_status read_document(reader *r) {
   uint64_t seen[8] = {0};
   tri_status st;

@@ -43,6 +43,7 @@ static tri_status find_ep(const tri_serve_options *o, int *out, tri_error *err) 
   return TRI_OK;
 }
 
+/* -dp has two meanings: data-parallel ranks of a replica that share experts, or replicas. `shares` is the former. */
 tri_status tri_serve_layout_make(const tri_serve_options *o, tri_serve_layout *out, tri_error *err) {
   tri_serve_layout l = {.tp = o->tp, .pp = o->pp, .dp = 1};
   TRI_CHECK(find_ep(o, &l.ep, err));

@@ -8,7 +8,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/dtype.h"
 #include "base/model_folder.h"
 #include "base/options/options.h"
 

@@ -59,7 +59,7 @@ static tri_status check_layout(tri_up *u, tri_error *err) {
   TRI_CHECK(tri_serve_layout_make(o, &u->layout, err));
   tri_model_config *config = tri_calloc(1, sizeof *config);
   if (!config) return tri_fail(err, TRI_NO_MEMORY, "model", "no memory");
-  tri_status st = tri_model_config_load_by(o->model, TRI_CONFIG_RULES(o), config, err);
+  tri_status st = tri_model_config_load(o->model, TRI_CONFIG_RULES(o), config, err);
   const tri_serve_layout *l = &u->layout;
   tri_expert_placement *placement = NULL;
   tri_expert_placement_config pc = {.ep = l->ep,

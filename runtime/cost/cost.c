@@ -5,9 +5,6 @@
 
 #include "base/hash.h"
 
-static double larger(double a, double b) { return a > b ? a : b; }
-static double smaller(double a, double b) { return a < b ? a : b; }
-
 /* ---- experts ---- */
 
 enum { MAX_EXPERTS = 2048, TRIALS = 48 };
@@ -42,12 +39,13 @@ static tri_expert_load busiest(const int *count, int experts, int shares) {
       l.experts += count[e] > 0;
       l.choices += count[e];
     }
-    most.experts = larger(most.experts, l.experts);
-    most.choices = larger(most.choices, l.choices);
+    most.experts = fmax(most.experts, l.experts);
+    most.choices = fmax(most.choices, l.choices);
   }
   return most;
 }
 
+/* By trials: the most of several random counts has no closed form that holds for few tokens. */
 tri_expert_load tri_cost_experts(int experts, int top_k, int shares, double tokens) {
   int count[MAX_EXPERTS];
   if (experts < 1 || top_k < 1 || tokens < 1) return (tri_expert_load){0};
@@ -106,7 +104,7 @@ double tri_cost_gemm_rate(const tri_machine *m, double rows) {
  * other whole: as two sides of a right angle, which is within a tenth of what products of 64 to 256 rows take. Rates
  * that were measured by rows have their reads in them. */
 static double together(const tri_machine *m, double read_s, double compute_s) {
-  return m->row_shares[0] > 0 ? larger(read_s, compute_s) : hypot(read_s, compute_s);
+  return m->row_shares[0] > 0 ? fmax(read_s, compute_s) : hypot(read_s, compute_s);
 }
 
 /* Gives the time of a part of the step to what bounds it. */
@@ -152,15 +150,15 @@ double tri_cost_host_experts(const tri_cost_model *m, int stage, double tokens) 
   tri_expert_load busy = tri_cost_experts(m->experts, m->top_k, tri_parallel_ep(m->p), tokens);
   double bytes = s->host_layers * busy.experts * s->expert_bytes, rows = busy.choices / busy.experts;
   double flops = s->host_layers * busy.choices * s->expert_flops, here = s->hot_share;
-  double host = larger(bytes / at->host_read_bytes_per_s, flops / at->host_flops_per_s) * (1 - here);
+  double host = fmax(bytes / at->host_read_bytes_per_s, flops / at->host_flops_per_s) * (1 - here);
   if (here <= 0 || tokens < 1) return host;
-  return larger(host, larger(bytes / at->read_bytes_per_s, flops / tri_cost_gemm_rate(at, rows)) * here);
+  return fmax(host, fmax(bytes / at->read_bytes_per_s, flops / tri_cost_gemm_rate(at, rows)) * here);
 }
 
 /* Each sequence's keys and values are read once. */
 static void add_attention(const tri_cost_model *m, const tri_cost_share *s, const tri_cost_load *l, tri_cost *c) {
   const tri_machine *at = &m->machine;
-  double seen = s->local_layers ? smaller(l->context, m->window) : 0;
+  double seen = s->local_layers ? fmin(l->context, m->window) : 0;
   double keys = l->sequences * ((s->layers - s->local_layers) * l->context + s->local_layers * seen);
   double rate = at->attention_flops_per_s;
   if (l->queries <= 1 && at->query_flops_per_s > 0) rate = at->query_flops_per_s;
@@ -225,11 +223,11 @@ double tri_cost_decode(const tri_cost_model *m, int sequences, double context, t
   double slowest = 0;
   for (int stage = 0; stage < m->p.pp; stage++) {
     tri_cost c = tri_cost_stage(m, stage, &l);
-    slowest = larger(slowest, tri_cost_seconds(&c));
+    slowest = fmax(slowest, tri_cost_seconds(&c));
   }
   *out = tri_cost_step(m, &l);
   int micro_batches = sequences < m->p.pp ? sequences : m->p.pp;
-  return larger(tri_cost_seconds(out), micro_batches * slowest);
+  return fmax(tri_cost_seconds(out), micro_batches * slowest);
 }
 
 tri_cost tri_cost_prompt(const tri_cost_model *m, double tokens) {

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Counts what a rank has and does from the map of its weights. */
+/* Counts what a rank has and does from the map of its weights.
+ *
+ * The map of weights gives bytes, as the ledger counts them; operations are 2 n k for each token. Of ranks of a stage
+ * the most in each term counts, for they wait for each other. */
 #include "runtime/load/weights.h"
 #include "runtime/cost/cost.h"
 

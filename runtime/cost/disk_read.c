@@ -11,6 +11,8 @@
 #include "base/wait.h"
 
 /* Waits for one read and forgets what it brought. */
+/* Keeps as many reads under way as the reader has buffers, as while weights are streamed; a read at a time would
+ * measure the disk's latency. */
 static tri_status take(tri_reader *r, tri_disk_figures *out, const size_t *sizes, tri_error *err) {
   int slot;
   void *data;

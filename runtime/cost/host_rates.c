@@ -8,6 +8,9 @@
 #include "base/pool.h"
 #include "base/wait.h"
 
+/* Timings are of the backend's own ops with the model's sizes, each the best of a few rounds of some milliseconds.
+ * Weights are walked through in turn, as many bytes as a step reads: a product of one matrix again and again would
+ * find it in a cache. */
 enum { MOST_ROWS = 1 << (TRI_CPU_GEMM_ROWS - 1), MOST_BYTES = 64 << 20, ROUNDS = 3 };
 /* Each timing is at least so long, and no product is much longer. */
 #define LEAST_S 4e-3
@@ -25,6 +28,8 @@ struct bench {
   int next; /* sample */
 };
 
+/* A product of many rows gets fewer columns, down to as many as algorithms need for their full rate: timing all sizes
+ * then takes a moment. */
 static int columns(const struct bench *b, const tri_gemm_sample *s, int rows) {
   int threads = tri_pool_size(b->be->pool);
   double most = THREAD_MACS * threads / ((double)rows * s->k);

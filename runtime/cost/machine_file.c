@@ -11,6 +11,8 @@
 #include "base/mem.h"
 #include "runtime/cost/disk_read.h"
 
+/* {"NAME": {"read_bytes_per_s": x, "TYPE_flops_per_s": x, ...}, "disk M:N of HOST": {"disk_bytes_per_s": x}}. A cache:
+ * what cannot be read counts as not measured, and is written anew. */
 enum { MOST_BYTES = 1 << 20, MOST_DEVICES = 64, MOST_NAME = TRI_DISK_NAME };
 _Static_assert((int)MOST_NAME >= (int)TRI_MACHINE_NAME, "holds names of both");
 

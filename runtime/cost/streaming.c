@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/cost/streaming.h"
 
-static double larger(double a, double b) { return a > b ? a : b; }
+#include <math.h>
 
 double tri_streaming_pass(const tri_streaming *s, int stage) {
   const tri_streaming_share *at = &s->shares[stage];
   double disk = at->file_bytes > 0 ? at->file_bytes / s->disk_bytes_per_s : 0;
   double link = s->link_bytes_per_s > 0 ? at->link_bytes / s->link_bytes_per_s : 0;
-  return larger(disk, link);
+  return fmax(disk, link);
 }
 
 double tri_streaming_decode(const tri_streaming *s, int sequences, double context) {
@@ -16,12 +16,12 @@ double tri_streaming_decode(const tri_streaming *s, int sequences, double contex
   double sum = 0, slowest = 0;
   for (int stage = 0; stage < m->p.pp; stage++) {
     tri_cost c = tri_cost_stage(m, stage, &l);
-    double seconds = larger(tri_cost_seconds(&c), tri_streaming_pass(s, stage));
+    double seconds = fmax(tri_cost_seconds(&c), tri_streaming_pass(s, stage));
     sum += seconds;
-    slowest = larger(slowest, seconds);
+    slowest = fmax(slowest, seconds);
   }
   int micro_batches = sequences < m->p.pp ? sequences : m->p.pp; /* each walks over the weights by itself */
-  return larger(sum, micro_batches * slowest);
+  return fmax(sum, micro_batches * slowest);
 }
 
 static bool hides(const tri_streaming *s, int64_t tokens) {

@@ -8,6 +8,10 @@
 #include "base/log.h"
 #include "runtime/forward/step_arena.h"
 
+/* Forms of the exchange differ in what they do well: few rows want few messages, many rows want little traffic, and
+ * which is which depends on the machine. So the forms that all ranks support are timed for 4, 16, 64, 256 and the most
+ * rows, on random choices, before anything is loaded. Times are the slowest rank's, and so equal on all ranks: they
+ * choose alike. */
 enum { ROUNDS = 5, BATCH = 16 /* exchanges that a device is given at a time */ };
 
 static tri_all2all_config config_of(const tri_model_config *c, const tri_shard *s, const tri_limits *l, bool device,
@@ -116,7 +120,7 @@ static tri_status run_batch(const struct trial *t, const tri_all2all_config *c, 
   return st == TRI_OK && c->column ? tri_comm_query(c->column) : st;
 }
 
-/* In the best of a few rounds. */
+/* In the best of a few rounds: other work on the machine only makes one longer. */
 static tri_status time_form(void *ctx, tri_all2all_form form, int rows, double *out) {
   const struct trial *t = ctx;
   const tri_all2all_config *c = t->c;
@@ -134,6 +138,8 @@ static tri_status time_form(void *ctx, tri_all2all_form form, int rows, double *
   return TRI_OK;
 }
 
+/* Sizes grow by the factor 4, and the last one stands for all larger ones. Ties keep the form that was tried first.
+ * All ranks get the same times (time_form takes the slowest rank's), hence the same choice. */
 tri_status tri_all2all_choose(unsigned forms, int max_rows, tri_all2all_timer time, void *ctx, tri_all2all_choice *out,
                               char text[static TRI_ALL2ALL_TEXT]) {
   int size = 0;

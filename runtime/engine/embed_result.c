@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 
+/* A result's bytes: this header, then rows * cols float32 numbers without gaps. */
 struct packed_header {
   uint64_t step;
   uint32_t micro_batch, rows, cols, reserved;

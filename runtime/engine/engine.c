@@ -101,8 +101,10 @@ static tri_status place_experts(tri_engine *e, const tri_engine_config *config, 
   return TRI_OK;
 }
 
+/* The model, this rank's share of it, and the checkpoint: what can fail for reasons of files and options, and takes no
+ * memory to speak of. */
 static tri_status prepare(tri_engine *e, const tri_engine_config *config, tri_checkpoint **ckpt, tri_error *err) {
-  TRI_CHECK(tri_model_config_load_by(config->model_dir, config->config_rules, &e->model, err));
+  TRI_CHECK(tri_model_config_load(config->model_dir, config->config_rules, &e->model, err));
   TRI_CHECK(set_use(&e->model, config, err));
   tri_parallel p = e->replica->p;
   p.quantized = config->quantization != TRI_QUANTIZE_NONE;
@@ -174,6 +176,7 @@ static tri_status allocate_counts(tri_engine *e) {
                                  (int)e->limits.vocab_size);
 }
 
+/* All memory that depends on the number of sequences, before the first step: steps allocate nothing. */
 static tri_status allocate(tri_engine *e, const tri_engine_config *config, tri_error *err) {
   tri_status st = TRI_OK;
   size_t n = (size_t)e->limits.max_num_seqs;
@@ -286,6 +289,10 @@ static void close_checkpoint(tri_engine *e) {
   e->ckpt = NULL;
 }
 
+/* The order of creation is that of what each part knows of memory: communicators take theirs first, the ledger counts
+ * what is left, exchanges are measured while there is room, and then weights, cache and activations take what the
+ * ledger has said. Whatever a rank does alone may fail on it alone, so that an agreement follows each such part: else
+ * the others would wait in the next collective. */
 tri_status tri_engine_create(const tri_engine_config *config, tri_backend *backend, tri_replica *replica,
                              tri_engine **out, tri_error *err) {
   tri_engine *e = tri_calloc(1, sizeof *e);

@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One rank's engine: slots, KV cache, weights and forward pass behind one call per step. It executes plans and decides
- * nothing. */
+ * nothing.
+ *
+ * Life of an engine: tri_engine_create reads the config, agrees with the other ranks on limits, loads weights and
+ * takes all memory; tri_engine_begin and tri_engine_poll run steps; tri_engine_destroy frees. One thread uses it, but
+ * for `progress`, which any thread may read. After an error of a step only destroy may follow: the ranks have lost
+ * step with one another. */
 #ifndef TRI_RUNTIME_ENGINE_ENGINE_H
 #define TRI_RUNTIME_ENGINE_ENGINE_H
 
@@ -136,7 +141,9 @@ void tri_engine_destroy(tri_engine *e); /* NULL is fine */
 
 /* Sets this rank's share of a plan going. Where the backend works by itself, `depth` steps may be under way, so that
  * the device goes from one to the next without waiting for the host (ids that the host has yet to see go from step to
- * step on the device); the caller sees to it that no more are. */
+ * step on the device); the caller sees to it that no more are. Allocates nothing, and does not need the plan's bytes
+ * when it has returned. TRI_INVALID_ARGUMENT: `depth` steps are under way. TRI_CORRUPT: the plan does not fit the
+ * slots. */
 tri_status tri_engine_begin(tri_engine *e, const void *plan, size_t bytes);
 /* TRI_OK: the oldest step under way has ended. On the sampling rank *result points to what was sampled (until the next
  * poll); elsewhere it is NULL. TRI_AGAIN: not yet. */

@@ -21,6 +21,7 @@ tri_status tri_engine_load_weights(tri_engine *e, const tri_engine_config *confi
 /* Closes what ranks of this host read streamed weights through. */
 void tri_engine_close_split(tri_engine *e);
 
+/* The type of keys and values that this rank's cache gets (tri_kv_dtype of its weights and backend). */
 tri_dtype tri_engine_kv_dtype(const tri_engine *e, const tri_engine_config *config);
 
 #endif

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The limits of a replica's steps: what was asked for, what each rank has memory for, and what they agree on. */
+/* The limits of a replica's steps: what was asked for, what each rank has memory for, and what they agree on.
+ *
+ * Three rounds: each rank makes a ledger for its own memory (set_own); where weights are streamed and the step's size
+ * was left open, all look for the step that hides them (enlarge_step); then the least of all ranks counts
+ * (agree_limits), as plans are made for all alike. */
 #include <stdio.h>
 
 #include "base/log.h"

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Steps: from a plan's bytes to what was sampled. */
+/* Steps: from a plan's bytes to what was sampled.
+ *
+ * States of a step: begun (its work is queued, its samples are noted in steps[]), under way, ended (its event has
+ * passed; results are in host memory), polled. With a depth of 2 the host builds step n + 1 while the device runs step
+ * n, and tokens of n that n + 1 needs are read on the device (tri_engine.sampled). Results are taken in the order of
+ * the steps. */
 #include "runtime/engine/engine.h"
 
 #include <string.h>

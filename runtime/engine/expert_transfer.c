@@ -5,6 +5,9 @@
 
 #include "runtime/load/expert_parts.h"
 
+/* A move between two plans: pieces go through one pinned buffer each way; when a swap sends and takes, a piece is
+ * downloaded before the peer's is written over it. Tallies are by slot on the device, and the scheduler wants them by
+ * expert, so that a layer's tally is added up by expert before its slots change hands. */
 enum { PIECE_BYTES = 4 << 20 };
 
 struct tri_expert_transfer {

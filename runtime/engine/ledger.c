@@ -10,6 +10,10 @@
 #include "runtime/load/common_bytes.h"
 #include "runtime/load/hot_weights.h"
 
+/* Terms that are known exactly (weights, arena, KV blocks) are computed by the code that will take them; those that
+ * are not (workspaces, what the driver takes) are bounded from above. What is left belongs to the KV cache. With
+ * streamed weights both share what is left: the cache gets one sequence of the longest first, then a share
+ * (docs/design/memory.md), and layers stay as far as the rest goes. */
 /* Memory that is known only once it is taken: recorded steps, what communicators grow by, what copies go through, the
  * slack of the driver's allocations. A guess on the large side, and small compared with a device's memory. */
 #define DEVICE_RESERVE ((size_t)384 << 20)
@@ -31,17 +35,16 @@ static tri_status add_source(const tri_model_config *c, const tri_shard *s, cons
   tri_step_arena arena;
   if (!c->seq2seq.on) return TRI_OK;
   tri_model_config_source(c, &source);
-  tri_status st = tri_shard_make(&source, s->p, &shard, err);
-  if (st == TRI_OK) st = tri_weight_map_make(&source, &shard, ckpt, config->dtype, config->quantization, NULL, &m, err);
-  if (st != TRI_OK) return st;
+  TRI_CHECK(tri_shard_make(&source, s->p, &shard, err));
+  TRI_CHECK(tri_weight_map_make(&source, &shard, ckpt, config->dtype, config->quantization, NULL, &m, err));
   l->source_weights = m.bytes;
   l->weights += m.bytes;
   tri_weight_map_free(&m);
   tri_step_arena_config ac = {
       .model = &source, .shard = &shard, .limits = limits, .num_micro_batches = num_micro_batches};
-  st = tri_step_arena_plan(&ac, &arena, err);
-  if (st == TRI_OK) l->activations += arena.bytes;
-  return st;
+  TRI_CHECK(tri_step_arena_plan(&ac, &arena, err));
+  l->activations += arena.bytes;
+  return TRI_OK;
 }
 
 /* Returns whether the device has experts of some layer. */

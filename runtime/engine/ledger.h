@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The byte ledger: what a rank's memory is spent on, known before anything is loaded. `trireme plan` prints it and a
- * worker obeys it. */
+ * worker obeys it.
+ *
+ * A ledger follows from its arguments alone, so that ranks with the same arguments, and a plan on another machine,
+ * come to the same numbers. Sizes are bytes of one rank. */
 #ifndef TRI_RUNTIME_ENGINE_LEDGER_H
 #define TRI_RUNTIME_ENGINE_LEDGER_H
 
@@ -50,7 +53,8 @@ typedef struct tri_ledger {
 } tri_ledger;
 
 /* ckpt may be NULL (dummy weights). TRI_NO_CAPACITY, with the numbers, when it does not fit: *out then has what would
- * be needed at least. limits->num_blocks is not read. */
+ * be needed at least. limits->num_blocks is not read. Allocates nothing that stays; takes milliseconds, as it plans
+ * the arena and walks over all weights. */
 tri_status tri_ledger_make(const tri_model_config *c, const tri_shard *s, const tri_checkpoint *ckpt,
                            const tri_limits *limits, int num_micro_batches, const tri_ledger_config *config,
                            tri_ledger *out, tri_error *err);

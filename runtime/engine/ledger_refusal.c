@@ -15,6 +15,7 @@ struct trial {
   tri_ledger_config config;
 };
 
+/* Making a ledger takes little: what would fit is found by trying, without a second set of formulas. */
 static bool fits(const struct trial *t) {
   tri_ledger l;
   tri_error ignored = {0};
@@ -27,6 +28,7 @@ static bool fits_with_len(const struct trial *t, int len) {
   return fits(&shorter);
 }
 
+/* Finds it by bisection: a shorter sequence never needs more memory. */
 static int find_longest(const struct trial *t, int most) {
   int longest = 0, beyond = most;
   if (most <= 0 || fits_with_len(t, most)) return most > 0 ? most : 0;
@@ -85,7 +87,9 @@ static void name_longest(const struct trial *t, tri_error *err) {
   add(err, ", ");
 }
 
-/* Names the options each of which makes room for what was asked for. */
+/* Names the options each of which makes room for what was asked for.
+ *
+ * Each is tried alone, on top of what was asked for, and named only if it suffices. */
 static void name_options(const struct trial *t, tri_error *err) {
   enum { FEW_TOKENS = 2048, FEW_HOST_TOKENS = 256 };
   tri_offload_config streams;

@@ -7,6 +7,9 @@
 
 #include "runtime/engine/offload_impl.h"
 
+/* Sources of a streamed part, in the order in which they are tried: the host's memory (a device's, as far as there
+ * is room), the checkpoint's files, if all parts that are read lie in them as they are to lie in memory, else a pack.
+ * A CPU needs no home in memory: it reads into the ring that products read from. */
 /* ---- from the checkpoint itself ---- */
 
 static tri_status list_files(tri_offload *o, const tri_checkpoint *ckpt) {
@@ -37,6 +40,8 @@ static void say(tri_offload *o, const char *where) {
   snprintf(o->about + at, sizeof o->about - at, "%s", where);
 }
 
+/* The checkpoint's own files serve where every part lies in them as it lies in memory; else all of them come from a
+ * pack, which is made where there is none. */
 static tri_status find_source(tri_offload *o, const tri_offload_config *config, const tri_weights_config *weights,
                               const atomic_bool *stop, tri_error *err) {
   tri_part_loader *loader = NULL;
@@ -74,6 +79,7 @@ static tri_status take_buffers(tri_offload *o, tri_reader_config *reads, tri_err
   return TRI_OK;
 }
 
+/* Begins the stream and waits until the ring is full, which also measures the rate of reads. */
 static tri_status start(tri_offload *o, const tri_offload_config *config, char *ring, const atomic_bool *stop,
                         tri_error *err) {
   const tri_tiers *t = o->tiers;
@@ -162,6 +168,8 @@ static int damaged_file(const tri_offload *o) {
   return o->damaged >= 0 || !o->stream ? o->damaged : tri_weight_stream_damaged_file(o->stream);
 }
 
+/* The stream ends first, since it writes into buffers and rings. Where it does not end (a disk that does not answer)
+ * the memory that it may still write into is left alone, and the caller learns of it. */
 bool tri_offload_destroy(tri_offload *o) {
   if (!o) return true;
   int damaged = damaged_file(o);
@@ -189,6 +197,7 @@ double tri_offload_bandwidth(const tri_offload *o) {
   return pass > o->bandwidth ? pass : o->bandwidth;
 }
 
+/* A layer is two parts, attention and MLP, of which either may stay. */
 double tri_offload_layer_seconds(const tri_offload *o) {
   const tri_tiers *t = o->tiers;
   size_t most = 0;

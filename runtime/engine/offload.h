@@ -24,12 +24,14 @@ typedef struct tri_offload_ranks {
 /* weights: what they were made of, with tiers, of which something is streamed; all that it points to outlives this, the
  * checkpoint among it. A device's parts lie in the host's memory as far as that has room. The others, and those of a
  * CPU, come from the checkpoint as they are where its layout allows that, else from a pack, which is made when there is
- * none. Each rank has its own. */
+ * none. Each rank has its own. May take minutes where a pack is made, and waits for the other ranks of a split without
+ * a limit but `stop`. Ends with a full ring. */
 tri_status tri_offload_create(const tri_offload_config *config, const tri_weights_config *weights, char *ring,
                               const tri_offload_ranks *ranks, tri_offload **out, tri_error *err);
 /* Returns how many words ranks with so many layers tell each other by a split. */
 int tri_offload_num_words(int num_layers);
-/* False: the ring and the split must stay for the life of the process. NULL is fine. */
+/* False: the ring and the split must stay for the life of the process. NULL is fine. A read that the system never
+ * finishes would write to freed memory otherwise. */
 bool tri_offload_destroy(tri_offload *o);
 
 /* Shows how far a pack has come, once a second. */

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Devices of a host that copy streamed weights from each other's rings. */
+/* Devices of a host that copy streamed weights from each other's rings.
+ *
+ * Each rank copies its share of what is common over its own link and takes the rest from the others' rings by peer
+ * access. The handshake is by answers in the split's shared memory, one for each stage of it (TRI_OFFLOAD_SHOWS_RING,
+ * ...): every rank answers, also with no, and all continue alike. At the end a ring is freed when all others have let
+ * go of it, or never. */
 #include <string.h>
 
 #include "base/log.h"

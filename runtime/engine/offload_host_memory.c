@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A device's streamed weights in the host's memory: pinned, so that copies run at the link's rate. What ranks of a host
- * have in common lies there once. */
+ * have in common lies there once.
+ *
+ * A part's home is one piece of this rank's own, or, of a part that is common, a piece of the split's shared memory,
+ * and one of its own for experts. Pages are taken by the rank that copies them (tri_split_take_home), so that they lie
+ * near its device, filled by the ranks in turns, and pinned when all of it is there. */
 #include <string.h>
 #include <unistd.h>
 

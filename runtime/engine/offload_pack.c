@@ -27,6 +27,9 @@ struct packing {
   char path[PATH_MAX];                /* the first one */
 };
 
+/* A pack's name has a hash of everything that decides its bytes: the checkpoint's files by size and time, where
+ * tensors lie in them, the rank's share, and where weights lie in memory. So a pack that is found is the right one,
+ * without reading the checkpoint. */
 static uint64_t hash_word(uint64_t h, uint64_t word) { return tri_hash_bytes(h, &word, sizeof word); }
 
 static uint64_t hash_file(uint64_t h, int fd) {

@@ -97,6 +97,7 @@ int tri_offload_step_tokens(int64_t hiding, int usual, int chunk, int64_t kv_tok
   return wanted > usual ? (int)wanted : usual;
 }
 
+/* A fifth of what is free stays so. */
 size_t tri_offload_host_room(const tri_offload_config *o, int sharing) {
   int64_t available = tri_host_memory_available();
   if (o->max_in_cpu) return (size_t)o->max_in_cpu;
@@ -192,6 +193,9 @@ static size_t cost_of(const tri_tiers *t, const tri_weight_map *m, int sharing, 
   return t->bytes[number] - common + common / (size_t)sharing;
 }
 
+/* Bresenham's rule: each part adds its share of the room to a credit, and takes it when the credit suffices. Parts in
+ * host memory then lie between those from files at even distances, and the disks read on while parts come over the
+ * link. */
 size_t tri_offload_place(const tri_tiers *t, const tri_weight_map *m, int sharing, size_t room, bool *in_dram) {
   size_t all = 0, used = 0, placed = 0;
   for (int i = 0; i < t->num_streamed; i++) all += cost_of(t, m, sharing, i);

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Streamed weights that several ranks of a host read for each other: who reads what. */
+/* Streamed weights that several ranks of a host read for each other: who reads what.
+ *
+ * A part is cut at the ends of what is common, and the common bytes into pieces, each with one reader. No rank asks
+ * another: pieces follow from the weights' places, which are equal on all ranks where the hashes that they exchange (a
+ * word for each part) are equal. Parts with unequal words are read by every rank as before. */
 #include <stdio.h>
 
 #include "base/hash.h"

@@ -7,6 +7,8 @@
 #include "runtime/engine/engine_impl.h"
 #include "runtime/engine/offload_ranks.h"
 
+/* One rank alone may use the link's whole rate; together they share it. The quotient of both sums says how many of
+ * them the host serves at a time at full rate. */
 tri_swap_turns tri_swap_find_turns(const tri_swap_rank *all, int count, int own) {
   static const double noise = 0.1; /* of what two measurements of one rate differ by */
   tri_swap_turns t = {.turns = 1};

@@ -25,6 +25,7 @@ typedef struct tri_swap_turns {
   int turns;         /* 1 where each is as fast together with the others as alone, or not all were measured */
 } tri_swap_turns;
 
+/* own: this rank's number in `all` [count], which is the same on all ranks, so that they find the same turns. */
 tri_swap_turns tri_swap_find_turns(const tri_swap_rank *all, int count, int own);
 
 /* Measures how long blocks take where that takes longest (tri_engine.swap_block_seconds), with all ranks at it at a

@@ -6,6 +6,8 @@
 
 /* ---- once for each source ---- */
 
+/* K and V of one layer from the encoder's states, [source tokens, hidden]: keys left, values right, as CROSS_KV has
+ * them below each other. They go to the source's blocks by the encoder's own kv_slot, and have no positions. */
 static void fill_layer(tri_walk *w, const tri_layer *y, tri_mat states) {
   const tri_forward *f = w->f;
   int kv_heads = f->cfg.shard.kv_heads.count, d = (int)f->cfg.model->attention.head_dim, cols = 2 * kv_heads * d;

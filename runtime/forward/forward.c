@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The forward pass, made and destroyed, and how a step is planned, run and recorded. */
+/* The forward pass, made and destroyed, and how a step is planned, run and recorded.
+ *
+ * A step: its batch is brought to where ops read it (bind), padded where that lets it be replayed, a PLAN walk chooses
+ * kernels and workspaces, and a LAUNCH walk runs them, unless a recorded step of the same key is replayed. Whatever
+ * decides between these must come out the same on all ranks that share a collective: it follows from the plan, the
+ * limits and the model, never from time; what follows from a rank's memory is agreed about (agree_to_keep). */
 #include "runtime/forward/forward_state.h"
 
 #include "base/hash.h"
@@ -55,8 +60,7 @@ tri_status tri_forward_create(const tri_forward_config *config, tri_forward **ou
   tri_step_arena_config ac = {
       .model = c, .shard = s, .limits = &config->limits, .num_micro_batches = config->num_micro_batches};
   ac.gemms = tri_step_arena_type(c, be->narrow_activations, config->weights->gemms);
-  tri_status st = tri_step_arena_plan(&ac, &arena, err);
-  if (st != TRI_OK) return st;
+  TRI_CHECK(tri_step_arena_plan(&ac, &arena, err));
   tri_forward *f = tri_calloc(1, sizeof *f);
   if (!f) return tri_fail(err, TRI_NO_MEMORY, "forward", "no memory");
   f->cfg = *config;
@@ -64,7 +68,7 @@ tri_status tri_forward_create(const tri_forward_config *config, tri_forward **ou
   f->sends = tri_calloc((size_t)config->num_micro_batches, sizeof *f->sends);
   f->max_plans = TRI_FORWARD_PLANS * tri_limits_num_chunks(&f->cfg.limits, f->cfg.limits.max_num_batched_tokens);
   f->plans = tri_calloc((size_t)f->max_plans, sizeof *f->plans);
-  st = f->sends && f->plans ? tri_forward_make_tables(f) : TRI_NO_MEMORY;
+  tri_status st = f->sends && f->plans ? tri_forward_make_tables(f) : TRI_NO_MEMORY;
   if (st == TRI_OK) st = be->ops.mem_alloc(be, TRI_MEM_ACTIVATIONS, f->bytes, &f->memory);
   if (st != TRI_OK) {
     tri_forward_destroy(f);
@@ -225,6 +229,8 @@ static tri_status agree_to_keep(tri_forward *f, bool mine, bool *all) {
   return st;
 }
 
+/* Launches the step while the backend records it (which runs nothing), and replays it when all ranks could keep their
+ * recording; else launches it as any other. */
 static tri_status record(tri_forward *f, const tri_batch *b, uint64_t key, tri_mat x) {
   tri_backend *be = f->cfg.backend;
   bool kept;
@@ -247,6 +253,7 @@ static tri_status launch_recorded(tri_forward *f, const tri_batch *b, int micro_
   }
 }
 
+/* Swapping out comes first: a block that it frees may be given to a copy or to tokens of the same step. */
 void tri_forward_copy_blocks(tri_forward *f, const tri_batch_builder *b) {
   static const tri_op_plan plan;
   tri_backend *be = f->cfg.backend;

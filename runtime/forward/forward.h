@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The one forward pass: embed -> layers -> head over a flattened batch, on whatever backend and layout.
  *
- * It reads the model's flags and calls the backend's table; it never asks which backend, family or layout it has. */
+ * It reads the model's flags and calls the backend's table; it never asks which backend, family or layout it has.
+ *
+ * One thread uses a forward pass: the rank's step thread. A step queues its work on the backend's compute stream and
+ * returns; on a device nothing has been computed then. Steps run in the order in which they were queued. */
 #ifndef TRI_RUNTIME_FORWARD_FORWARD_H
 #define TRI_RUNTIME_FORWARD_FORWARD_H
 
@@ -43,6 +46,7 @@ typedef struct tri_observer {
 
 /* The form of an exchange by the most rows that a data-parallel rank has in it: up to 4, 16, 64, 256, and more. */
 enum { TRI_ALL2ALL_SIZES = 5 };
+/* The form that was fastest for each size when it was measured (runtime/engine/all2all_choice.h). */
 typedef struct tri_all2all_choice {
   tri_all2all_form by_size[TRI_ALL2ALL_SIZES];
 } tri_all2all_choice;
@@ -79,6 +83,8 @@ typedef struct tri_forward_config {
   tri_observer observer;
 } tri_forward_config;
 
+/* Allocates everything: activations for the largest step, tables, plans. What config points to outlives the forward
+ * pass. *out is set on TRI_OK alone; TRI_NO_MEMORY names the option that asks for less. */
 tri_status tri_forward_create(const tri_forward_config *config, tri_forward **out, tri_error *err);
 void tri_forward_destroy(tri_forward *f); /* NULL is fine */
 
@@ -88,7 +94,11 @@ void tri_forward_observe(tri_forward *f, const tri_observer *o);
 
 /* Launches this rank's share of one step; an encoder that feeds a decoder takes the builder's sources. On the ranks of
  * the last stage *logits is [num_logits, ids of this rank's part of the vocabulary] afterwards; elsewhere its data is
- * NULL, as for an encoder, whose results are in *encoder_output. Allocates nothing. */
+ * NULL, as for an encoder, whose results are in *encoder_output. Allocates nothing.
+ *
+ * With pipeline stages it receives the micro-batch's stream from the stage before and begins to send it to the next
+ * one; transfers of host memory are waited for here. TRI_CORRUPT: plan, batch and ranks do not agree, and the rank
+ * must not run on; a device's failure shows later (kernels/backend.h). */
 tri_status tri_forward_run(tri_forward *f, const tri_batch_builder *b, int micro_batch, tri_mat *logits,
                            tri_encoder_output *encoder_output);
 

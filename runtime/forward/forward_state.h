@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Inside of the forward pass: what it keeps, and the arguments of its ops. */
+/* Inside of the forward pass: what it keeps, and the arguments of its ops.
+ *
+ * tri_X_of makes the arguments of op X from the walk; a function tri_walk_X emits ops. Neither keeps anything from one
+ * step to the next but plans: what a step needs is in the batch, the buffers and the cache. */
 #ifndef TRI_RUNTIME_FORWARD_FORWARD_STATE_H
 #define TRI_RUNTIME_FORWARD_FORWARD_STATE_H
 
@@ -106,6 +109,7 @@ static inline const tri_observer *tri_observer_of(const tri_forward *f) {
   return (o->hidden || o->logits || o->encoder_output || o->part) && (!o->looks || *o->looks) ? o : NULL;
 }
 
+/* Both ask of a layer of this rank. */
 static inline bool tri_has_experts_on_host(const tri_forward *f, const tri_layer *y) {
   return tri_layer_experts_on_host(f->cfg.model, f->cfg.shard.p, y->number);
 }
@@ -116,6 +120,7 @@ static inline bool tri_has_hot_experts(const tri_forward *f, const tri_layer *y)
 
 /* ---- views ---- */
 
+/* Views share the memory and the row stride (ld, in elements) of what they are of. */
 static inline tri_mat tri_rows(tri_mat m, int rows) {
   m.rows = rows;
   return m;
@@ -154,6 +159,7 @@ static inline tri_mat tri_logits_of(const tri_forward *f, int rows) {
 
 /* ---- arguments (op_args.c) ---- */
 
+/* Adds delta to x, if there is one, and writes the norm of the sum. */
 tri_norm_args tri_norm_of(const tri_walk *w, tri_mat x, tri_mat delta, const tri_weight *gain, const tri_weight *bias,
                           tri_mat out);
 /* Overwrites out, without an activation: callers set what they want else. */

@@ -5,6 +5,16 @@
 
 #include "runtime/load/expert_parts.h"
 
+/* The states, each left when an event says so, never by waiting:
+ *
+ *     IDLE   -> COUNTS  a window is over: tallies are downloaded
+ *     COUNTS -> IDLE    they are there: loads are faded and added up
+ *     IDLE   -> FREES   an exchange is worth it: the slot's expert is the host's from the next step on
+ *     FREES  -> COPIES  all steps that may read the slot have ended
+ *     COPIES -> IDLE    all bytes are there: the new expert is the device's from the next step on
+ *
+ * At any time a table names the host for an expert, or a slot that has all of its bytes. Tables change by uploads on
+ * the compute stream, between steps. */
 enum { PIECE_BYTES = 2 << 20, NONE = -1 };
 
 /* The work at hand: nothing; tallies come to the host; the steps that may read a slot end; a slot's bytes come. */
@@ -104,6 +114,8 @@ static tri_hot_choice choice_of(const tri_hot_experts *h) {
                           .load = h->load};
 }
 
+/* Rows of a window are the difference of sums since the start: tallies of slots begin anew with each exchange, so that
+ * what left a slot is kept in `earlier`. */
 static void end_count(tri_hot_experts *h) {
   h->stats.rows = h->stats.hot_rows = 0;
   for (int l = 0; l < h->layers; l++)

@@ -78,6 +78,7 @@ tri_status tri_kv_cache_add_pool(tri_kv_cache *kv, int num_host_blocks, tri_erro
   return TRI_OK;
 }
 
+/* One launch for all layers: pairs name blocks, and a block's bytes of the next layer lie layer_stride further. */
 void tri_kv_cache_move(const tri_kv_cache *kv, const int32_t *pairs, int num_pairs, bool out) {
   static const tri_op_plan plan;
   tri_move_blocks_args move = {.kv = kv->layers[0],
@@ -95,7 +96,9 @@ void tri_kv_cache_move(const tri_kv_cache *kv, const int32_t *pairs, int num_pai
 
 static int smaller(int a, int b) { return a < b ? a : b; }
 
-/* The shortest of a few rounds, the first of which touches the pool's pages. */
+/* The shortest of a few rounds, the first of which touches the pool's pages.
+ *
+ * Both ways are in each round; whatever else the machine does only adds to one. */
 tri_status tri_kv_cache_measure(const tri_kv_cache *kv, double *block_seconds) {
   enum { BLOCKS = 64, ROUNDS = 4 };
   int32_t pairs[2 * BLOCKS];

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A rank's paged KV cache: for each of its layers, num_blocks blocks of block_size tokens (PagedAttention, Kwon et al.
- * 2023). Block numbers are the leader's: every rank of a replica has the same number of blocks and uses them alike. */
+ * 2023). Block numbers are the leader's: every rank of a replica has the same number of blocks and uses them alike.
+ *
+ * Layer l has its keys, [num_blocks, kv_heads, ...] as tri_kv_layer says, and then its values, in one run of memory
+ * that is bytes / num_layers long; of latent attention there is one row for both. Layers follow each other, so that a
+ * block's bytes of all layers are a fixed stride apart, which moves to the host make use of. */
 #ifndef TRI_RUNTIME_FORWARD_KV_CACHE_H
 #define TRI_RUNTIME_FORWARD_KV_CACHE_H
 

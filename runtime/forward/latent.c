@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Latent attention in its absorbed form (DeepSeek-V2, section 2.1.2): the cache keeps one latent and one rotated key
  * per token for all heads; a head's query is brought to the latent's space before attention, and its result from there
- * to the head's value space after it. */
+ * to the head's value space after it.
+ *
+ * With c the latent (rank), a head has k = K_UP^T c and v = V_UP c, and q.k = (K_UP q).c: queries are multiplied with
+ * K_UP once, instead of every cached latent with its transpose. Likewise the sum over values is taken over latents,
+ * and V_UP is applied to the one result. Buffers: qkv has the heads' queries, [T, heads * (nope + rope)]; absorbed,
+ * [T, heads * (rank + rope)]; latent, [T, heads * rank]; attn, [T, heads * v_dim]. */
 #include "runtime/forward/forward_state.h"
 
 static tri_mla_append_args append_of(const tri_walk *w, const tri_layer *y) {

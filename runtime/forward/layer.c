@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The layers of a model: attention and MLP, with their norms wherever the family has them. */
+/* The layers of a model: attention and MLP, with their norms wherever the family has them.
+ *
+ * A branch (attention, cross-attention, MLP) is opened with the norm of its input and closed with the all-reduce of
+ * its result. The addition to the residual stream is put off (walk.h's `pending`): the norm that opens the next branch
+ * reads stream and result at once, writes the sum and the normed sum, and so saves one pass over [T, hidden]. Families
+ * differ in where norms stand (tri_norm_place), which open_branch and close_branch alone know. */
 #include "runtime/forward/forward_state.h"
 
 /* ---- attention ---- */

@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* After the head: every tensor rank of the last stage has its part of the vocabulary. Either the sampling rank
  * collects the parts, or each rank reduces its own to a few candidates, which all exchange and then sample from alike.
- */
+ *
+ *
+ * Candidates suffice where a row samples from its best k alone, since the k best of the vocabulary are among the k
+ * best of each part. Every rank merges the same candidates with the same seed and counter, and so has the same token
+ * without being sent it. */
 #include "runtime/forward/forward_state.h"
 
 /* ---- the ops ---- */

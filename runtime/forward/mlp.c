@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The MLP of a layer, and its experts: this rank's own for this shard's rows, on the device or on the host, or, of
- * several data-parallel ranks, for those that an exchange brings together. */
+ * several data-parallel ranks, for those that an exchange brings together.
+ *
+ * Experts of one data-parallel rank: route (scores, choices, weights, and a map of rows by expert), then two grouped
+ * products over the rows of each expert. Of several, rows travel: dispatch to the ranks that have the experts, a map
+ * and the products there, combine back, for at most tri_exchanged_rows of each rank at a time. */
 #include "runtime/forward/forward_state.h"
 
 /* The first product, gated or not. Leaves what the second one reads. */

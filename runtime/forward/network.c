@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The network: a step from its tokens to what a stage leaves, and the walks over it that run nothing. */
+/* The network: a step from its tokens to what a stage leaves, and the walks over it that run nothing.
+ *
+ * A tensor rank's table has a part of the vocabulary: ids of other parts give zeros, and the sum over the ranks is the
+ * embedding. The last stage's head has the same parts as rows. */
 #include "runtime/forward/forward_state.h"
 
 static void embed(tri_walk *w) {
@@ -20,6 +23,7 @@ static void embed(tri_walk *w) {
   if (c->embed.norm && !c->embed.projects_last) tri_walk_norm_stream(w, norm);
 }
 
+/* Only the rows whose logits are wanted go through the final norm and the head: of a prompt the last token's. */
 static void head(tri_walk *w) {
   const tri_model_config *c = w->f->cfg.model;
   const tri_weight *g = tri_walk_global(w);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The arguments of the forward pass's ops, from the model's numbers, the shard, and the batch of a walk. */
+/* The arguments of the forward pass's ops, from the model's numbers, the shard, and the batch of a walk.
+ *
+ * Pure functions of the walk: a LAUNCH walk must make the same arguments as the PLAN walk over the same batch did, and
+ * a recorded step keeps the addresses that are in them. */
 #include "runtime/forward/forward_state.h"
 
 tri_norm_args tri_norm_of(const tri_walk *w, tri_mat x, tri_mat delta, const tri_weight *gain, const tri_weight *bias,
@@ -92,6 +95,8 @@ tri_mat tri_keys_of(const tri_walk *w) {
   return tri_columns(qkv, f->cfg.shard.q_heads.count * d, f->cfg.shard.kv_heads.count * d);
 }
 
+/* A norm over heads that are spread over tensor ranks: each rank has a slice of the row, and `sums` the squares of all
+ * of them. */
 tri_norm_args tri_whole_norm_of(const tri_walk *w, tri_mat x, const tri_weight *gain, const float *sums,
                                 int64_t whole) {
   tri_norm_args a = tri_norm_of(w, x, tri_no_mat, gain, &tri_no_weight, x);
@@ -124,6 +129,8 @@ tri_qkv_rope_append_args tri_append_of(const tri_walk *w, const tri_layer *y) {
   };
 }
 
+/* A tensor rank's query heads may begin in the middle of a group that shares a KV head: skipped_heads are those of the
+ * group that the rank before has. Latent attention is one group over one row of keys. */
 tri_attention_args tri_attention_of(const tri_walk *w, const tri_layer *y, const tri_batch *b) {
   const tri_forward *f = w->f;
   const tri_model_config *c = f->cfg.model;
@@ -255,6 +262,8 @@ static tri_expert_map hot_map_of(const tri_forward *f) {
                           .row = numbers_of(f->buf.hot_row)};
 }
 
+/* Hot experts of a layer are computed on the device and all others on the host, so that each has a map of its own over
+ * the same choices. */
 tri_moe_map_args tri_hot_map_of(const tri_walk *w, const tri_layer *y) {
   const tri_forward *f = w->f;
   tri_moe_map_args a = {.experts = numbers_of(f->buf.experts),

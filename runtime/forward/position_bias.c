@@ -143,6 +143,7 @@ static bool make_slots(tri_forward *f, struct staged *s) {
   return f->placed && f->no_rows;
 }
 
+/* Queued on the compute stream: steps before it read the old table, those after it the new one. */
 void tri_forward_place(tri_forward *f, int layer) {
   tri_backend *be = f->cfg.backend;
   size_t at = (size_t)(layer - f->cfg.shard.layers.first), slots = (size_t)f->cfg.shard.slots.count;
@@ -151,6 +152,7 @@ void tri_forward_place(tri_forward *f, int layer) {
   be->ops.upload(be, f->tally + at * slots, f->no_rows, slots * sizeof *f->no_rows);
 }
 
+/* Uploads are waited for once, at the end; what they read is freed after that. */
 tri_status tri_forward_make_tables(tri_forward *f) {
   tri_backend *be = f->cfg.backend;
   const tri_model_config *c = f->cfg.model;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/forward/seq2seq_encoder.h"
 
+/* The encoder takes the decoder's configuration but for model, shard, weights and cache, and has an arena of its own:
+ * both passes of a step are queued one after the other, and cross-attention reads what the encoder left. */
 tri_status tri_source_create(const tri_forward_config *decoder, const tri_checkpoint *ckpt, tri_dtype dtype,
                              tri_quantization quantization, uint64_t seed, tri_source **out, tri_error *err) {
   tri_status st;

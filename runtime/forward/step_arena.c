@@ -3,6 +3,10 @@
 
 #include "runtime/forward/forward_state.h"
 
+/* From sizes to places: every buffer gets the size of the largest step, a RECORD walk over fake addresses tells which
+ * ops touch which, liveness gives the pairs that must not overlap, and `place` puts the largest first into the
+ * smallest gap between those that it conflicts with. All of it runs once, before memory is taken, and `trireme plan`
+ * runs it, too: it must not depend on the backend beyond the types in the config. */
 enum { ALIGNMENT = 256 }; /* bytes: the most that a device's libraries ask for */
 
 /* ---- sizes ---- */
@@ -162,10 +166,9 @@ tri_status tri_step_record_make(const tri_step_arena_config *config, tri_step_ar
                                 tri_error *err) {
   tri_step_record r = {.apart = apart, .memory = (const char *)(uintptr_t)ALIGNMENT};
   tri_buffers buffers;
-  tri_status st = tri_step_arena_size(config, apart, err);
-  if (st != TRI_OK) return st;
+  TRI_CHECK(tri_step_arena_size(config, apart, err));
   tri_step_arena_bind(apart, (char *)(uintptr_t)r.memory, &buffers);
-  st = tri_forward_record(config, &buffers, &r);
+  tri_status st = tri_forward_record(config, &buffers, &r);
   if (st != TRI_OK) {
     tri_step_record_free(&r);
     return tri_fail(err, st, "forward", "the step cannot be recorded: %s", tri_status_text(st));
@@ -177,6 +180,7 @@ tri_status tri_step_record_make(const tri_step_arena_config *config, tri_step_ar
 /* ---- places ---- */
 
 /* Notes which buffers hold something at the same time, and in *used those that ops touch. */
+/* x conflicts with every other buffer: transfers between stages may read its copies at any time. */
 static tri_status find_conflicts(tri_step_arena *a, const tri_step_record *r, tri_buffer_set *used) {
   tri_buffer_set *live = tri_malloc((size_t)r->count + 1, sizeof *live);
   if (!live) return TRI_NO_MEMORY;

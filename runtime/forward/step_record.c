@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The record of a step: which buffers each of its ops reads and writes, and what follows from that. */
+/* The record of a step: which buffers each of its ops reads and writes, and what follows from that.
+ *
+ * Liveness, backwards over straight-line code: a buffer is live before an op that reads it, and dead before one that
+ * writes it whole without reading it. */
 #include "base/buf.h"
 #include "runtime/forward/step_arena.h"
 

@@ -17,7 +17,8 @@ void tri_tactic_file_cache(const char *key, char out[PATH_MAX]);
  * an empty path) has none, and neither has one that is refused, which the log says. counts: how many each had. */
 void tri_tactic_files_load(tri_tactics *c, const char *key, const char *shipped, const char *cache, int counts[2]);
 
-/* Adds tactics to those of a file, or begins one; what they replace is gone. */
+/* Adds tactics to those of a file, or begins one; what they replace is gone. Replaced as a whole (tri_file_replace),
+ * so that a reader never sees half of one; of two processes that add at the same time the later one wins. */
 tri_status tri_tactic_file_add(const char *path, const char *key, const tri_tactics *measured, tri_error *err);
 
 #endif

@@ -9,6 +9,8 @@
 #include "runtime/forward/tactic_files.h"
 #include "runtime/forward/forward_state.h"
 
+/* Everything here is collective, and a rank that fails still takes part in every broadcast: it must not leave the
+ * others waiting. So statuses are kept until the last exchange has been made. */
 enum { SECONDS = 60, ENCODERS_FROM = 16 };
 
 int tri_tune_sizes(const tri_limits *limits, bool encoder, int out[TRI_TUNE_SIZES]) {

@@ -104,6 +104,8 @@ void tri_walk_leave_layers(tri_walk *w) {
 
 /* ---- what is read and written ---- */
 
+/* Adds an event to the record. A write to the middle of a buffer leaves the rest of it as it was, so that it counts as
+ * a read, too. */
 static void note(tri_walk *w, const void *const *reads, size_t num_reads, const void *const *writes,
                  size_t num_writes) {
   tri_step_event e = {0};
@@ -127,6 +129,7 @@ static bool are_alike(const tri_attention_args *a, const tri_attention_args *b) 
   return a->window == b->window && a->causal == b->causal && a->kv.num_kv_heads == b->kv.num_kv_heads;
 }
 
+/* Kinds of attention differ in what decides how a batch is cut (bind_batch). */
 static void list_attention(tri_walk *w, const tri_attention_args *a) {
   tri_forward *f = w->f;
   for (int i = 0; i < f->num_attentions; i++)
@@ -245,6 +248,7 @@ void tri_emit_all_gather(tri_walk *w, const void *send, void *recv, size_t bytes
   if (records(w)) note_move(w, send, recv);
 }
 
+/* Waits until the buffer may be used again; on a device that wait is queued, not the host's. */
 void tri_emit_send(tri_walk *w, const void *buf, size_t bytes, int peer, int tag) {
   tri_comm *c = w->f->cfg.tensor;
   tri_comm_req req = {0};

@@ -15,7 +15,11 @@
  *
  * Plans are found again by counting: a LAUNCH walk emits what the PLAN walk over the same batch has emitted, in the
  * same order. Layers of one class emit alike, so a PLAN walk visits the first of each class and passes over the others.
- */
+ *
+ *
+ * A failure is kept in `st`, and nothing is emitted after it, so that functions of the network need no status of their
+ * own. Ops are emitted with addresses that hold for the whole step; a walk allocates nothing but a RECORD walk's
+ * events. */
 #ifndef TRI_RUNTIME_FORWARD_WALK_H
 #define TRI_RUNTIME_FORWARD_WALK_H
 

@@ -3,9 +3,12 @@
 
 #include "base/hash.h"
 
+/* A range's name is the weight's id, or a hash of all places where the whole part is one range: ranks that laid a part
+ * out differently get different names, and each reads its own. */
 enum { SCALES = 1 << 16 }; /* in the name of a range */
 
 /* Scales lie after their weight's elements, one float32 for each row. */
+/* Returns where a weight's scales end: where the next weight of the part begins. */
 static size_t end_of(const tri_weight_map *m, int part, int id) {
   const tri_weight_place *first = &m->layers[part / TRI_LAYER_PARTS * TRI_W_COUNT];
   for (int next = id + 1; next < TRI_W_COUNT; next++)

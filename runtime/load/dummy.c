@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Load format `dummy`: a model of the right shape and size from nothing but its config. */
+/* Load format `dummy`: a model of the right shape and size from nothing but its config. Elements are made where they
+ * are to lie, by the backend (ops.fill_random), as functions of their place in the whole model's tensor. So nothing is
+ * transferred, and every layout of one seed has the same model. */
 #include <math.h>
 
 #include "kernels/random.h"

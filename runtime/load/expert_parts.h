@@ -18,7 +18,8 @@ enum { TRI_EXPERT_WEIGHTS = 4 };
 extern const tri_weight_id tri_expert_weights[TRI_EXPERT_WEIGHTS];
 
 /* Lists the parts of one of a layer's `slots`, counted from its first: matrices, their scales, biases. Returns how many
- * they are. Those of all ranks with the same slice of an expert are of equal sizes, and come in the same order. */
+ * they are. Those of all ranks with the same slice of an expert are of equal sizes, and come in the same order.
+ * Nothing is copied: the parts point into the layer's weights. */
 int tri_expert_parts(const tri_layer_weights *y, int slots, int slot, tri_expert_part out[TRI_EXPERT_PARTS]);
 
 #endif

@@ -3,6 +3,8 @@
 
 #include "runtime/load/expert_parts.h"
 
+/* Slots of a layer lie as the experts of any other layer: one matrix for each weight, slot below slot, scales after
+ * the elements. So kernels take them by tri_weight, with `slots` experts instead of the rank's. */
 enum { ALIGN = 64 };
 
 /* Adds room for n things of a size after *end. */
@@ -53,6 +55,7 @@ static bool bind(tri_weight *to, const tri_weight *from, int all, int slots, cha
   return true;
 }
 
+/* Places all weights, twice: without memory for the size, then in it. */
 static tri_status bind_all(tri_hot_weights *h, const tri_model_config *c, const tri_shard *s, const tri_weights *host,
                            size_t *end) {
   *end = 0;

@@ -72,6 +72,8 @@ static tri_status check_finite(const tri_weights_config *c, const tri_weights *w
   return tri_weights_check_counts(w, c->model, c->shard, err);
 }
 
+/* Everything that stays: memory, the files' bytes or dummy numbers, the host's experts, and a check that no weight is
+ * infinite or NaN. Streamed parts come later, through the part loader below. */
 tri_status tri_weights_make(const tri_weights_config *c, tri_weights **out, tri_error *err) {
   tri_weight_map m;
   tri_weights *w = NULL;
@@ -118,6 +120,7 @@ void tri_weights_find_head(tri_model_config *c, const tri_checkpoint *ckpt) {
     if (r->weight == TRI_W_HEAD && tri_rule_find(c, ckpt, r, 0, 0)) c->head.tie_word_embeddings = false;
 }
 
+/* Takes the place of reading where only names, types and shapes are looked at. */
 static tri_status pass_over(void *ctx, const tri_st_tensor *t, uint64_t offset, size_t bytes, size_t at) {
   (void)ctx;
   (void)t;
@@ -140,6 +143,8 @@ static tri_status check_tensors(const tri_model_config *c, const tri_checkpoint 
   return st;
 }
 
+/* Goes the way of a load without its reads: names, types and shapes are checked by the same code, against the whole
+ * model on one rank. */
 tri_status tri_weights_check(const tri_model_config *c, const tri_checkpoint *ckpt, tri_error *err) {
   tri_status st = check_tensors(c, ckpt, err);
   if (st != TRI_OK || !c->seq2seq.on) return st;
@@ -153,6 +158,7 @@ tri_status tri_weights_check(const tri_model_config *c, const tri_checkpoint *ck
 
 /* ---- what is streamed ---- */
 
+/* Kept between parts: the map, which is the same for all of them, and the pipe with its buffers. */
 struct tri_part_loader {
   tri_weights_config cfg;
   tri_weight_map map;
@@ -198,6 +204,8 @@ tri_status tri_part_loader_fill(tri_part_loader *p, int part, char *memory, tri_
 
 /* ---- where it lies in the checkpoint ---- */
 
+/* Notes a run of bytes, as one with the run before it where both follow each other in the file and in memory: a part
+ * is then few large reads. */
 static tri_status add_extent(void *ctx, const tri_st_tensor *t, uint64_t offset, size_t bytes, size_t at) {
   tri_part_extents *x = ctx;
   tri_stream_extent *last = x->num ? &x->extents[x->num - 1] : NULL;

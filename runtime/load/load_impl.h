@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The files of the loader share this. */
+/* The files of the loader share this. loader.c decides which bytes of the files are needed, load_packed.c does so for
+ * quantized matrices; load_pipe.c reads them, and calls a `finish` of load_pieces.c or packed_pieces.c for each piece,
+ * which makes weights of them. All of it is one thread; a finish shares its work among the pool's. */
 #ifndef TRI_RUNTIME_LOAD_LOAD_IMPL_H
 #define TRI_RUNTIME_LOAD_LOAD_IMPL_H
 

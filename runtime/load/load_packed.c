@@ -13,6 +13,8 @@ struct span {
   size_t at, bytes;
 };
 
+/* Returns the part of a stored row to read for some columns: whole words, or the whole row where the part is short or
+ * rows do not consist of whole words. */
 static struct span span_of(const tri_load *l, int64_t col, int64_t cols) {
   const tri_packed *p = &l->packed;
   size_t word = WORD * p->codes.pitch; /* of all columns, so that no type or height matters */
@@ -36,11 +38,13 @@ static int64_t rows_at_once(const tri_load *l, size_t pitch, size_t bytes, size_
   return (int64_t)(n < room ? n : room);
 }
 
+/* The piece is a user of its side from here on, until its finish has left it. */
 static tri_status read_codes(tri_load *l, tri_piece *p, uint64_t at, size_t bytes) {
   p->side->users++;
   return tri_load_pipe_read(l->pipe, p, l->packed.codes.base + at, bytes);
 }
 
+/* Pieces wait for the reads of their side (waits_for): the disk may give both in any order. */
 static tri_piece piece_of(tri_load *l, const tri_slice *s, tri_side *side,
                           tri_status (*finish)(tri_load_pipe *, const tri_piece *, char *)) {
   return (tri_piece){.finish = finish,
@@ -126,6 +130,8 @@ static tri_status load_plain_rows(tri_load *l, const tri_slice *s, int64_t up_ro
   return TRI_OK;
 }
 
+/* Chooses the way by orientation and type. Gates and ups in turn are read once for both: tri_shard_slices gives the
+ * gates' rows first, which are remembered, and then the ups'. */
 tri_status tri_load_packed(void *ctx, const tri_slice *s) {
   tri_load *l = ctx;
   const tri_packed *p = &l->packed;

@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A piece of a file on its way to the weights: it is copied, converted, transposed or quantised. */
+/* A piece of a file on its way to the weights: it is copied, converted, transposed or quantised. Each finish has the
+ * same three steps: room for the result, the work shared among the pool's threads by rows or elements, and a copy to
+ * the weight that is queued. Plain copies need no room: the copy takes the slice's columns straight from the read
+ * buffer.
+ *
+ * int8 has one scale for each row of the whole model's matrix (kernels/quantize.h). So magnitudes are taken over the
+ * whole row of the file, also where the rank keeps some of its columns. */
 #include <stdatomic.h>
 #include <string.h>
 
@@ -25,6 +31,8 @@ void tri_load_share(const tri_load *l, size_t bytes, void (*fn)(void *, int, int
     tri_pool_run(l->be->pool, fn, w);
 }
 
+/* n elements from `first` on, `stride` apart, to element `at` of dst: bytes are moved where the type stays, and a
+ * contiguous run of 16-bit numbers is widened by vectors; the rest goes one by one. */
 static void convert(const void *src, tri_dtype from, size_t first, size_t stride, void *dst, tri_dtype to, size_t at,
                     size_t n) {
   if (from == to && stride == 1) {

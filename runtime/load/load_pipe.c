@@ -3,6 +3,11 @@
 
 #include <string.h>
 
+/* A buffer's way: reading (the reader's) -> here, maybe early (waits for its side) -> finish -> copy under way ->
+ * released. Copies are retired in the order in which they were queued, each with an event of the backend, which frees
+ * the buffer and the room that it reads. Two rooms let the host fill one while the device copies the other. Every wait
+ * is for something that is under way, so that the pipe cannot stop: a reader without a free buffer has reads or copies
+ * to wait for. */
 enum { ROOMS = 2, ROOM_PIECES = 3, NO_ROOM = -1 };
 
 /* Copies under way: the buffer and the room that they read. */
@@ -50,6 +55,7 @@ static tri_status retire(tri_load_pipe *p) {
   return TRI_OK;
 }
 
+/* Also where a finish has queued nothing: the buffer is then released with what was queued before. */
 static tri_status note_copy(tri_load_pipe *p, int slot) {
   TRI_CHECK(p->num_copies == TRI_UPLOAD_EVENTS ? retire(p) : TRI_OK);
   int at = (p->first_copy + p->num_copies) % TRI_UPLOAD_EVENTS;
@@ -97,6 +103,7 @@ static struct arrival take_early(tri_load_pipe *p) {
   return (struct arrival){.slot = -1};
 }
 
+/* Calls the piece's finish with data that is aligned for its type. */
 static tri_status finish_piece(tri_load_pipe *p, int slot, void *data) {
   const tri_piece *piece = &p->pieces[slot];
   /* A header of odd length puts a tensor anywhere. */

@@ -5,7 +5,10 @@
  * tri_load_pipe_read is called for every byte range that is needed, and returns before it is there. piece.finish is
  * called for each, in the order in which the disk gives them, from inside these functions, and sends them on with
  * tri_load_pipe_send*. Pieces that wait for others must have been asked for after them. tri_load_pipe_drain returns
- * when everything has arrived. */
+ * when everything has arrived.
+ *
+ * One thread uses a pipe. Its functions wait for the disk or the device where a buffer is needed, and allocate nothing
+ * after create. */
 #ifndef TRI_RUNTIME_LOAD_LOAD_PIPE_H
 #define TRI_RUNTIME_LOAD_LOAD_PIPE_H
 
@@ -47,7 +50,8 @@ size_t tri_load_pipe_piece_bytes(const tri_load_pipe *pipe);
 uint64_t tri_load_pipe_bytes_read(const tri_load_pipe *pipe);
 
 /* `bytes` bytes of the tensor from its byte `at` on. The piece is copied; data is aligned for the tensor's type, and
- * may be changed. */
+ * may be changed. Finishes of other pieces may run inside. A failure of any of them is returned here, or by
+ * tri_load_pipe_drain, and the pipe is then good for tri_load_pipe_destroy alone. */
 tri_status tri_load_pipe_read(tri_load_pipe *pipe, const tri_piece *piece, uint64_t at, size_t bytes);
 tri_status tri_load_pipe_drain(tri_load_pipe *pipe);
 

@@ -13,6 +13,7 @@
 
 #include "runtime/load/load_impl.h"
 
+/* Columns of a row with fewer bytes are read together with the rest of the row. */
 enum { DIRECT_PIECE_BYTES = 64 << 10 };
 
 /* ---- what to read ---- */
@@ -127,6 +128,7 @@ static tri_status load_transposed(void *ctx, const tri_slice *s) {
   return read_columns(l, &p, s->src_col, s->cols);
 }
 
+/* Two passes over the rows: the magnitudes of all columns must be there before the first number can be rounded. */
 static tri_status load_transposed_int8(void *ctx, const tri_slice *s) {
   tri_load *l = ctx;
   tri_piece maxima = piece_of(l, s, tri_load_finish_maxima), fill = piece_of(l, s, tri_load_finish_quantize_columns);
@@ -143,7 +145,7 @@ cleanup:
   return st;
 }
 
-/* Refuses a tensor without the shape that the rule wants of it. */
+/* Returns whether a tensor has the shape that the rule wants of it. */
 static bool shape_fits(const tri_load *l, const tri_tensor_rule *rule, const tri_st_tensor *t) {
   tri_weight_shape full = tri_rule_full_shape(l->c, rule);
   bool transposed = rule->flags & TRI_TENSOR_TRANSPOSED;
@@ -225,6 +227,7 @@ static bool matches(const char *pattern, const char *prefix, int64_t layers, int
   return !*name;
 }
 
+/* Returns whether a rule that applies has this name; packed: and may be quantized. */
 static bool is_named(const tri_model_config *c, const char *name, bool packed) {
   const tri_arch *a = c->arch;
   int64_t layers = c->shared_layers ? 1 : c->num_layers;

@@ -4,8 +4,13 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "runtime/model/layout.h"
 
+/* A layer's stem is its name without ".weight", and a format's tensors are the stem with other ends. Which format a
+ * layer has is seen from the type of its codes; which scheme, from the shapes of codes and scales, which must agree
+ * with exactly one of the config's. Everything that the pieces index by later (groups, words, zero points) is checked
+ * here once. */
 enum { NAME_BYTES = 320 };
 
 static const tri_widen_format
@@ -34,11 +39,7 @@ bool tri_packed_may_be(const tri_model_config *c, const tri_tensor_rule *rule) {
 
 static const char weight[] = ".weight";
 
-static bool ends_with(const char *s, const char *end) {
-  size_t n = strlen(s), m = strlen(end);
-  return n > m && !strcmp(s + n - m, end);
-}
-
+/* Returns whether a name ends as one of the format's tensors, and the length of what is before that. */
 static bool has_suffix(const tri_widen_format *f, const char *name, size_t *stem) {
   const char *const *lists[] = {f->scales, f->ignored, (const char *const[]){f->codes, f->zeros, f->order, NULL}};
   const char *all[16];
@@ -48,7 +49,7 @@ static bool has_suffix(const tri_widen_format *f, const char *name, size_t *stem
   for (size_t i = 0; i < 3; i++)
     if (lists[2][i]) all[n++] = lists[2][i];
   for (size_t i = 0; i < n; i++) {
-    if (!ends_with(name, all[i])) continue;
+    if (!tri_text_ends_with(name, all[i])) continue;
     *stem = strlen(name) - strlen(all[i]);
     return true;
   }
@@ -78,7 +79,7 @@ static struct layer name_layer(const tri_model_config *c, const tri_checkpoint *
   int n = snprintf(l.name, sizeof l.name, "%s", c->arch->prefix);
   snprintf(l.name + n, sizeof l.name - (size_t)n, rule->name, layer, expert);
   l.end = strlen(l.name);
-  if (ends_with(l.name, weight)) l.end -= strlen(weight);
+  if (tri_text_ends_with(l.name, weight)) l.end -= strlen(weight);
   return l;
 }
 

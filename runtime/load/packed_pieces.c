@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Pieces of a quantized matrix on their way to the weights: widened, turned where the file has the transpose, rounded
- * to the weight's type, or quantized again. */
+ * to the weight's type, or quantized again.
+ *
+ * Where the weight lies in host memory, it is written in place, without room and copy. Tiles of the turned way are as
+ * wide as two cache lines of float32 (TILE_COLS) and as high as keeps a tile in the first-level cache (TILE_ROWS x
+ * TILE_COLS floats are 8 KiB), since columns of the file are strided. */
 #include "kernels/quantize.h"
 #include "runtime/load/load_impl.h"
 

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The side of a quantized matrix's pieces: the scales, zero points and order that its codes are widened with, which are
- * read before them and freed after the last piece that uses them. */
+ * read before them and freed after the last piece that uses them.
+ *
+ * users counts the pieces that were asked for and the caller while it asks, so that a side outlives a finish that
+ * comes before the last piece is asked for. missing counts its own reads: pieces of codes wait until it is 0. */
 #include <string.h>
 
 #include "runtime/load/load_impl.h"

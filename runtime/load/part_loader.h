@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Loads the parts of a rank's weights that are streamed, or tells where they lie in the checkpoint. */
+/* Loads the parts of a rank's weights that are streamed, or tells where they lie in the checkpoint. A loader is for
+ * one thread at a time. */
 #ifndef TRI_RUNTIME_LOAD_PART_LOADER_H
 #define TRI_RUNTIME_LOAD_PART_LOADER_H
 
@@ -22,7 +23,8 @@ typedef struct tri_part_extents {
 } tri_part_extents;
 
 /* Finds the bytes of the checkpoint that are a streamed part as it lies in the ring. *all false: some of it is stored
- * in another way, and there are no extents. */
+ * in another way, and there are no extents. No data is read. The extents are the caller's, to free with
+ * tri_part_extents_free. */
 tri_status tri_part_extents_find(tri_part_loader *p, int part, tri_part_extents *out, bool *all, tri_error *err);
 void tri_part_extents_free(tri_part_extents *x);
 

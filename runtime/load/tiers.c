@@ -3,6 +3,10 @@
 
 #include "base/mem.h"
 
+/* Staying parts are found by bisection over the share of the bytes that stays. keep_share spreads a share as
+ * Bresenham's line does its steps, so that equal parts stay at equal distances. More share may take less memory for
+ * the ring, as streamed parts differ in size; the search does not need the largest share exactly, only one that fits.
+ */
 static tri_status make(int num_parts, tri_tiers **out) {
   size_t n = (size_t)num_parts;
   tri_tiers *t = tri_calloc(1, sizeof *t);

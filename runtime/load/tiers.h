@@ -39,7 +39,8 @@ typedef struct tri_tiers {
 } tri_tiers;
 
 /* TRI_NO_CAPACITY, with the numbers: not even two parts fit, or not the layers that are to stay. Where everything fits,
- * nothing is streamed. */
+ * nothing is streamed. The plan is the caller's (tri_tiers_free), and does not point into the config. Equal configs
+ * give equal plans. */
 tri_status tri_tiers_plan(const tri_tiers_config *config, tri_tiers **out, tri_error *err);
 void tri_tiers_free(tri_tiers *t); /* NULL is fine */
 

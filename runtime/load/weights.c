@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Places of weights. loader.c and dummy.c fill them. */
+/* Places of weights. loader.c and dummy.c fill them. Places follow from the config, the shard and the stored types
+ * alone, in the order of the weights' ids: the ledger, `trireme plan`, packs and the loader each make the map anew and
+ * find the same places. */
 #include "runtime/load/weights.h"
 
 #include <math.h>
@@ -135,6 +137,8 @@ static tri_dtype gemms_dtype(const tri_weight_map *m, int layers) {
   return type == TRI_F16 || type == TRI_BF16 ? type : TRI_F32;
 }
 
+/* Tied embeddings share a place where one rank has both ends of the model; in a pipeline the last stage has a copy.
+ * Layers that share their weights (ALBERT) share the first one's places. */
 tri_status tri_weight_map_make(const tri_model_config *c, const tri_shard *s, const tri_checkpoint *ckpt,
                                tri_dtype dtype, tri_quantization quantization, const tri_tiers *tiers,
                                tri_weight_map *out, tri_error *err) {
@@ -182,6 +186,7 @@ void tri_weight_map_free(tri_weight_map *m) {
   m->part_bytes = NULL;
 }
 
+/* Rules outside, layers inside: a rule's tensors of all layers come one after the other. */
 tri_status tri_weights_each(const tri_model_config *c, const tri_shard *s, const tri_weight_map *m, int part,
                             tri_status (*fn)(void *ctx, const tri_weight_target *t), void *ctx) {
   for (const tri_tensor_rule *r = c->arch->tensors; r->name; r++) {
@@ -199,8 +204,7 @@ tri_status tri_weights_each(const tri_model_config *c, const tri_shard *s, const
       bool experts = r->flags & (TRI_TENSOR_PER_EXPERT | TRI_TENSOR_STACKED);
       for (t.slot = 0; t.slot < (experts ? s->slots.count : 1); t.slot++) {
         t.expert = experts ? tri_expert_of_slot(s->p.placement, t.layer, s->slots.first + t.slot) : 0;
-        tri_status st = fn(ctx, &t);
-        if (st != TRI_OK) return st;
+        TRI_CHECK(fn(ctx, &t));
       }
       t.slot = t.expert = 0;
     }
@@ -261,6 +265,8 @@ static tri_status put_sinusoids(tri_backend *be, const tri_weight *to) {
   return st;
 }
 
+/* Three pieces: what stays, with the counters of its check at the end; the host's experts; the ring of streamed parts.
+ */
 static tri_status take_memory(tri_weights *w, int layers, const tri_tiers *tiers, const tri_weight_map *m) {
   tri_backend *be = w->backend;
   TRI_CHECK(be->ops.mem_alloc(be, TRI_MEM_WEIGHTS, m->bytes, &w->memory));

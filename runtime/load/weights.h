@@ -12,7 +12,11 @@
 /* In memory: matrices keep their stored type unless asked otherwise; vectors are float32 with data in .data. A weight
  * that the shard or the model lacks has data NULL. Quantised matrices (tri_weight_is_quantized) are int8 with a scale
  * for each row, as kernels/quantize.h has it. The scale is that of the model's whole row, also where a shard has only
- * some of its columns, so that every layout multiplies with the same numbers. */
+ * some of its columns, so that every layout multiplies with the same numbers.
+ *
+ * Matrices are [n, k], row after row without gaps, each beginning at a multiple of 64 bytes. Addresses stay from
+ * tri_weights_make to tri_weights_destroy: recorded steps have them. A streamed weight's address is that of its place
+ * in the ring, which has its bytes only while the part is there. */
 typedef struct tri_layer_weights {
   tri_weight w[TRI_W_COUNT];
 } tri_layer_weights;
@@ -59,7 +63,8 @@ typedef struct tri_weight_map {
 
 /* ckpt NULL: every matrix has c->dtype. dtype TRI_DTYPE_COUNT ("auto"): the stored types; either way of what is not
  * quantised. The head of a tied model shares the embedding's memory where one stage has both; layers that share their
- * weights are all placed on the first. tiers NULL: everything stays. */
+ * weights are all placed on the first. tiers NULL: everything stays. The map allocates two tables, which
+ * tri_weight_map_free frees; no memory for weights is taken. */
 tri_status tri_weight_map_make(const tri_model_config *c, const tri_shard *s, const tri_checkpoint *ckpt,
                                tri_dtype dtype, tri_quantization quantization, const tri_tiers *tiers,
                                tri_weight_map *out, tri_error *err);
@@ -81,7 +86,8 @@ typedef struct tri_weights_config {
 } tri_weights_config;
 
 /* Fills what stays in memory; the ring of what does not is allocated. Every tensor of the checkpoint must be known,
- * present, of the right shape, and finite (TRI_CORRUPT); of what is streamed, see finite_weights.h. */
+ * present, of the right shape, and finite (TRI_CORRUPT); of what is streamed, see finite_weights.h. Waits until all of
+ * it has arrived. *out is set on TRI_OK alone; what config points to is not needed after that, but for the backends. */
 tri_status tri_weights_make(const tri_weights_config *config, tri_weights **out, tri_error *err);
 /* tri_weights_make of a checkpoint's weights that all stay. */
 tri_status tri_weights_load(tri_backend *be, const tri_model_config *c, const tri_shard *s, const tri_checkpoint *ckpt,

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Common to the formats whose rows are outputs. */
+/* Common to the formats whose rows are outputs. The work is one row at a time: codes to numbers by the format's
+ * decode, then zero and scale, run by run of a group, in loops that compilers vectorise (TRI_WIDEST). */
 #include "runtime/load/widen.h"
 
 #include "base/widest.h"

@@ -16,6 +16,8 @@ struct group {
   float zero[COLS], scale[COLS];
 };
 
+/* Inputs of one group follow each other in most files, so that zero points and scales are unpacked once for a run of
+ * rows. */
 static void load_group(const tri_widen_view *v, int64_t number, int64_t col, int64_t cols, bool awq, struct group *g) {
   const tri_widen_layout *l = v->layout;
   int each = 32 / l->bits, in_word = each == 8 ? 3 : 2; /* bits of the place in a word */
@@ -41,6 +43,7 @@ static void gptq_row(const tri_widen_view *v, int64_t row, int64_t col, int64_t 
   for (int64_t j = 0; j < cols; j++) out[j] = (float)(int32_t)(words[j] >> shift & mask);
 }
 
+/* Whole words in the middle are unpacked with constant shifts. */
 static void awq_row(const tri_widen_view *v, int64_t row, int64_t col, int64_t cols, float *out) {
   const char *codes = (const char *)v->codes + (size_t)(row - v->first_row) * v->pitch;
   const uint32_t *words = (const uint32_t *)(const void *)codes;

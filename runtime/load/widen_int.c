@@ -24,6 +24,7 @@ static float zero(const tri_widen_view *v, int64_t row, int64_t group) {
   return ((const int8_t *)v->zeros)[(row - v->first_zero) * v->layout->scale_cols + group];
 }
 
+/* Zero points have half of their range added, as codes have. */
 static float packed_zero(const tri_widen_view *v, int64_t row, int64_t group) {
   const tri_widen_layout *l = v->layout;
   int64_t each = 32 / l->bits;

@@ -7,7 +7,8 @@
 
 enum { AT_ONCE = 256 };
 
-/* Returns what a code means: 0, 0.5, 1, 1.5, 2, 3, 4, 6, and the same below zero. */
+/* Returns what a code means: 0, 0.5, 1, 1.5, 2, 3, 4, 6, and the same below zero. It is s eem with a bias of 1,
+ * widened as FP8 is; 0 and 1 are multiples of a half. */
 static inline float number(uint8_t code) {
   uint32_t size = code & 7, normal = (size << 22) + (126u << 23), bits;
   float small = (float)(int32_t)size * 0.5f, x;

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+/* All families: the tables are objects of their own files, so that one file is all that a family needs. */
 #define ARCHITECTURES(X)                                                                                               \
   X(albert)                                                                                                            \
   X(bart)                                                                                                              \
@@ -54,6 +55,7 @@ const tri_arch *tri_arch_find(const char *model_type) {
   return NULL;
 }
 
+/* Rows of TRI_WEIGHT_LIST, by id: the one list gives ids, names and properties, so that none of them can be missing. */
 static const struct {
   const char *name;
   enum { MODEL, LAYER, DENSE, SPARSE } place;

@@ -2,13 +2,16 @@
 /* Model families: one const table each (arch/NAME.c), read by one generic loader and one generic executor.
  *
  * To add a family: write arch/NAME.c with a tri_arch, name it in tri_arch_list (arch.c). docs/adding-a-model.md walks
- * through it. */
+ * through it.
+ *
+ * Values come into a tri_model_config in this order (config.c): the family's defaults, keys of the file that have a
+ * field, special ids, `prepare`, what follows from other values (head_dim, scale, tables of rotary positions),
+ * `finish`, and generation_config.json. */
 #ifndef TRI_RUNTIME_MODEL_ARCH_H
 #define TRI_RUNTIME_MODEL_ARCH_H
 
 #include <stdbool.h>
 #include <stddef.h>
-#include <stdint.h>
 
 #include "base/json/json.h"
 #include "runtime/model/config.h"
@@ -27,7 +30,11 @@
  *
  * X(name, place, kind). Place: MODEL has one, each LAYER has one, or those with one MLP (DENSE) or with experts
  * (SPARSE). Kind: a GAIN, around 1 where it is made up; a matrix of a LINEAR layer or of experts, which a quantized
- * model has in int8; or PLAIN. */
+ * model has in int8; or PLAIN.
+ *
+ * Rows are outputs and columns inputs, row after row: QKV is [(q_heads + 2 kv_heads) * head_dim, hidden], O is
+ * [hidden, q_heads * head_dim], UP is [intermediate, hidden], or twice as many rows when gated, and DOWN is [hidden,
+ * intermediate]. tri_shard_weight_shape has all of them. */
 #define TRI_WEIGHT_LIST(X)                                                                                             \
   X(EMBED, MODEL, PLAIN)                                                                                               \
   X(EMBED_NORM, MODEL, GAIN)                                                                                           \
@@ -97,6 +104,8 @@ typedef enum tri_weight_id {
 #undef X
       TRI_W_COUNT
 } tri_weight_id;
+/* Kinds and places are those of the list above. linear: a matrix that products read, which quantization and streaming
+ * are about; gain: of a norm. */
 const char *tri_weight_name(tri_weight_id id);
 bool tri_weight_is_per_layer(tri_weight_id id);
 bool tri_weight_is_gain(tri_weight_id id);
@@ -128,6 +137,8 @@ enum {
   TRI_TENSOR_STACKED = 4,    /* one tensor for all experts, with one more dimension first */
 };
 
+/* A tensor of the checkpoint that is a weight or a part of one. Several rules may fill one weight (gate and up, q and
+ * k and v) or read one tensor (kv_b_proj). A rule counts where its weight has rows in the layer. */
 typedef struct tri_tensor_rule {
   const char *name; /* checkpoint name without the family's prefix; %d is the layer, a second one the expert */
   tri_weight_id weight;
@@ -139,6 +150,8 @@ typedef struct tri_tensor_rule {
 } tri_tensor_rule;
 #define TRI_IF(field) offsetof(tri_model_config, field)
 
+/* INT, NUM, BOOL: the value goes to `field`. OFF: a bool, refused where it is true. READ: a function of the family
+ * reads it. IGNORE: changes nothing. */
 typedef enum tri_key_type {
   TRI_KEY_INT,
   TRI_KEY_NUM,
@@ -147,6 +160,8 @@ typedef enum tri_key_type {
   TRI_KEY_READ,
   TRI_KEY_IGNORE
 } tri_key_type;
+/* A row of a family's table: a key, and the field of tri_model_config that its value goes to. Numbers outside of min
+ * to max are refused with TRI_OUT_OF_RANGE. */
 typedef struct tri_config_key {
   const char *name; /* of ignored ones several, as words */
   tri_key_type type;
@@ -172,6 +187,7 @@ typedef struct tri_config_key {
 #define TRI_IGNORED_KEYS(keys)                                                                                         \
   { .name = keys, .type = TRI_KEY_IGNORE }
 
+/* A family. Everything in it is constant, and read at start alone: a step sees the tri_model_config that came of it. */
 typedef struct tri_arch {
   const char *model_type;     /* config.json's model_type */
   const char *class_names[4]; /* values of `architectures` that this table describes; NULL-terminated */

@@ -9,10 +9,14 @@
 #include "base/hash.h"
 #include "base/json/json.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "runtime/model/arch.h"
 #include "runtime/model/folder.h"
 #include "runtime/model/rope.h"
 
+/* config.json and generation_config.json to a tri_model_config. One walk over the file's members looks each up in the
+ * family's table (config_values.c) and stores it; what cannot be a row of a table is read after that by name. A value
+ * of 0 means "not said" until `derive` has filled it in. */
 enum { MAX_CONFIG_BYTES = 4 << 20 };
 
 struct reader {
@@ -26,6 +30,8 @@ static tri_status read_key(void *ctx, const char *key, const tri_json *value) {
   return k && tri_json_kind_of(value) != TRI_JSON_NULL ? tri_config_set(r->c, k, value, r->err) : TRI_OK;
 }
 
+/* Fields of generation_config.json start as NaN or -1, which says that the model has no opinion and a request's own
+ * default counts. */
 #define GEN_UNSAID(context, type, name, option, least, most, def, absent, sampler, help) UNSAID_##absent(type, name)
 #define UNSAID_FIXED(type, name)
 #define UNSAID_OPEN(type, name)
@@ -33,6 +39,7 @@ static tri_status read_key(void *ctx, const char *key, const tri_json *value) {
 #define UNSAID_F64 NAN
 #define UNSAID_I64 (-1)
 
+/* Finds the family and begins with its defaults. Factors that a table leaves at 0 become 1. */
 static tri_status read_arch(const tri_json *root, tri_model_config *c, tri_error *err) {
   const char *type = tri_json_get_str(root, "model_type");
   if (!type) return tri_fail(err, TRI_INVALID_ARGUMENT, "model_type", "there is no model_type");
@@ -79,11 +86,6 @@ static tri_status read_name(const tri_json *root, const char *const *keys, const
   return TRI_OK;
 }
 
-static bool ends_with(const char *s, const char *end) {
-  size_t n = strlen(s), m = strlen(end);
-  return n >= m && !strcmp(s + n - m, end);
-}
-
 /* Labels have names in id2label; without them and without a number there are two. */
 static tri_status read_labels(const tri_json *root, tri_model_config *c, tri_error *err) {
   const tri_json *names = tri_json_get(root, "id2label");
@@ -102,8 +104,8 @@ tri_status tri_config_encoder(tri_model_config *c, const tri_json *root, tri_err
   if (tri_json_kind_of(kind) != TRI_JSON_NULL && (!positions || strcmp(positions, "absolute")))
     return tri_fail(err, TRI_UNSUPPORTED, "position_embedding_type",
                     "position_embedding_type \"%.40s\" is not supported: only absolute", positions ? positions : "?");
-  c->head.sequence_head = name && ends_with(name, "ForSequenceClassification");
-  c->head.token_head = name && ends_with(name, "ForTokenClassification");
+  c->head.sequence_head = name && tri_text_ends_with(name, "ForSequenceClassification");
+  c->head.token_head = name && tri_text_ends_with(name, "ForTokenClassification");
   c->head.has_classifier = c->head.sequence_head || c->head.token_head;
   c->head.tie_word_embeddings = false; /* there is no head to share the embedding */
   return c->head.has_classifier ? read_labels(root, c, err) : TRI_OK;
@@ -160,10 +162,9 @@ static tri_status read_strings(const tri_json *root, tri_model_config *c, tri_er
   static const char *const dtypes[] = {"dtype", "torch_dtype", NULL};
   static const char *const acts[] = {"hidden_activation", "hidden_act", "activation_function", "activation", NULL};
   const char *dtype, *act;
-  tri_status st = read_name(root, dtypes, &dtype, err);
-  if (st == TRI_OK) st = read_name(root, acts, &act, err);
-  if (st == TRI_OK) st = check_off(root, c, err);
-  if (st != TRI_OK) return st;
+  TRI_CHECK(read_name(root, dtypes, &dtype, err));
+  TRI_CHECK(read_name(root, acts, &act, err));
+  TRI_CHECK(check_off(root, c, err));
   if (dtype && !strncmp(dtype, "torch.", 6)) dtype += 6;
   if (dtype && !strcmp(dtype, "auto")) dtype = NULL; /* as stored, which the tensors say */
   if (dtype && !(tri_dtype_from_name(dtype, &c->dtype) && c->dtype <= TRI_BF16))
@@ -174,6 +175,8 @@ static tri_status read_strings(const tri_json *root, tri_model_config *c, tri_er
   return TRI_OK;
 }
 
+/* Fills in what the file leaves to others (head_dim, intermediate size, scale, which layers are local), and checks
+ * what later code divides by. */
 static tri_status derive(tri_model_config *c, const tri_json *root, bool strict, tri_error *err) {
   const struct {
     const char *name;
@@ -225,7 +228,11 @@ static void drop_ignored(tri_json_doc *doc, const tri_opt_list *names) {
     }
 }
 
-/* *file: which of the two is at fault */
+/* *file: which of the two files is at fault.
+ *
+ * The order counts. `prepare` sees values as the file gives them, `derive` completes them, `finish` may replace what
+ * was derived. Keys are judged when all of this is done, since a foreign key is harmless where it repeats what the
+ * model has. */
 static tri_status parse_docs(tri_json_doc *doc, const tri_json *generation, tri_config_rules rules,
                              tri_model_config *out, const char **file, tri_error *err) {
   *file = "config.json";
@@ -259,13 +266,7 @@ static tri_status parse_docs(tri_json_doc *doc, const tri_json *generation, tri_
 }
 
 tri_status tri_model_config_parse(const char *config, size_t config_len, const char *generation, size_t generation_len,
-                                  tri_model_config *out, tri_error *err) {
-  return tri_model_config_parse_by(config, config_len, generation, generation_len, (tri_config_rules){0}, out, err);
-}
-
-tri_status tri_model_config_parse_by(const char *config, size_t config_len, const char *generation,
-                                     size_t generation_len, tri_config_rules rules, tri_model_config *out,
-                                     tri_error *err) {
+                                  tri_config_rules rules, tri_model_config *out, tri_error *err) {
   tri_status st;
   tri_json_doc *doc = NULL, *gen = NULL;
   const char *file;
@@ -278,11 +279,7 @@ cleanup:
   return st;
 }
 
-tri_status tri_model_config_load(const char *dir, tri_model_config *out, tri_error *err) {
-  return tri_model_config_load_by(dir, (tri_config_rules){0}, out, err);
-}
-
-tri_status tri_model_config_load_by(const char *dir, tri_config_rules rules, tri_model_config *out, tri_error *err) {
+tri_status tri_model_config_load(const char *dir, tri_config_rules rules, tri_model_config *out, tri_error *err) {
   tri_status st;
   tri_json_doc *doc = NULL, *gen = NULL;
   tri_error why = {0};

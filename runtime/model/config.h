@@ -4,7 +4,10 @@
  * A key that is known to change the result, with a value that is not done here, is refused by name (config_keys.c).
  * Keys of training, initialisation and bookkeeping are known and ignored; others are noted in unknown_keys. Both
  * spellings of transformers (before and since v5) are read: `torch_dtype` or `dtype`, and `rope_theta` + `rope_scaling`
- * or `rope_parameters`. */
+ * or `rope_parameters`.
+ *
+ * A tri_model_config is plain data: it is copied as a whole, owns nothing, and borrows `arch`, which is constant. It
+ * does not change once a replica has read it. */
 #ifndef TRI_RUNTIME_MODEL_CONFIG_H
 #define TRI_RUNTIME_MODEL_CONFIG_H
 
@@ -67,9 +70,13 @@ typedef struct tri_moe {
   bool all_layers;              /* every layer is SPARSE, and intermediate_size is that of config.json */
   int64_t shared_size;          /* intermediate size of the expert that every token takes; 0: none */
   bool has_shared, shared_gate; /* shared_gate: its result times sigmoid(gate . x) */
+  /* The router: scores, what is chosen by them, and with which weights (tri_moe_route_args in kernels/ops.h).
+   * choice_bias: DeepSeek-V3's bias, which counts for the choice and not for the weight. */
   tri_moe_score score;
   bool renormalize, router_bias, choice_bias, expert_bias;
+  /* scale: of the weights. glu_limit: clamps gate and up of SWIGLU_OAI. */
   double scale, glu_limit;
+  /* Experts of the top_groups best of num_groups runs alone are chosen, a run being as good as its group_best best. */
   int64_t num_groups, top_groups, group_best;
 } tri_moe;
 
@@ -117,6 +124,7 @@ typedef struct tri_norm_config {
   double residual_scale;            /* of what a branch adds */
 } tri_norm_config;
 
+/* Heads and sizes count elements of the whole model, not of a rank's share. */
 typedef struct tri_attention_config {
   int64_t num_heads, num_kv_heads, head_dim;
   bool bias, o_bias;
@@ -136,6 +144,7 @@ typedef struct tri_attention_config {
   double rope_theta;
 } tri_attention_config;
 
+/* down(act(up x)), or down(act(gate x) * up x) where gated. */
 typedef struct tri_mlp_config {
   int64_t intermediate_size;
   tri_act act;
@@ -216,15 +225,15 @@ typedef struct tri_config_rules {
 #define TRI_CONFIG_RULES(o) ((tri_config_rules){.strict = (o)->strict_config, .ignored = (o)->ignore_config_key})
 
 /* Reads DIR/config.json and, where they exist, DIR/generation_config.json, and the end-of-sequence token that
- * DIR/tokenizer_config.json names, which counts with theirs. */
-tri_status tri_model_config_load(const char *dir, tri_model_config *out, tri_error *err);
-tri_status tri_model_config_load_by(const char *dir, tri_config_rules rules, tri_model_config *out, tri_error *err);
+ * DIR/tokenizer_config.json names, which counts with theirs.
+ *
+ * *out is set on TRI_OK alone. TRI_NOT_FOUND: no folder or no config.json; TRI_UNSUPPORTED, TRI_UNKNOWN_FIELD: a value
+ * or a key that is refused; TRI_OUT_OF_RANGE, TRI_INVALID_ARGUMENT, TRI_CORRUPT: files that are wrong. err names the
+ * file and the key. */
+tri_status tri_model_config_load(const char *dir, tri_config_rules rules, tri_model_config *out, tri_error *err);
 /* The same from texts; generation may be NULL. */
 tri_status tri_model_config_parse(const char *config, size_t config_len, const char *generation, size_t generation_len,
-                                  tri_model_config *out, tri_error *err);
-tri_status tri_model_config_parse_by(const char *config, size_t config_len, const char *generation,
-                                     size_t generation_len, tri_config_rules rules, tri_model_config *out,
-                                     tri_error *err);
+                                  tri_config_rules rules, tri_model_config *out, tri_error *err);
 /* Logs the keys that are not understood, if there are any. */
 void tri_model_config_warn(const tri_model_config *c, const char *component);
 /* Tokens of a sequence, unless an option says otherwise: the positions, or fewer where a sentence-transformers folder

@@ -178,6 +178,7 @@ static bool is_of_experts(size_t field) {
          field != offsetof(tri_model_config, moe.num_experts) && field != offsetof(tri_model_config, moe.shared_size);
 }
 
+/* UNKNOWN keys end in a warning, or in a refusal with --strict-config. */
 typedef enum verdict { FINE, UNKNOWN, REFUSED } verdict;
 
 /* Returns whether a value switches off what the model has, and no weights tell which of both is right: a bias or a norm
@@ -188,7 +189,9 @@ static bool is_switched_off(const tri_model_config *c, const tri_json *v, size_t
   return weightless && is_off(v) && *(const bool *)((const char *)c + field);
 }
 
-/* Judges a key that other families read. */
+/* Judges a key that other families read. FINE: it says what this model has anyway, or is off, or speaks of experts to
+ * a model without them. REFUSED: it switches something on that this family's table does not read. UNKNOWN: a size,
+ * which this family reads by another name. */
 static verdict judge_foreign(const tri_model_config *c, const char *key, const tri_json *v) {
   verdict worst = UNKNOWN;
   bool ignored = false;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Values of config.json: the entry of a key, and its value read and checked as the entry says. */
-#include <string.h>
 
 #include "base/json/json.h"
 #include "base/text.h"

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The end-of-sequence token that tokenizer_config.json names: chats of many fine-tunes end with it, where config.json
- * and generation_config.json have the base model's. */
+ * and generation_config.json have the base model's. The token is a text there, and its id is looked for in three
+ * places, the cheapest first: tokenizer_config.json's own table, the added tokens of tokenizer.json, and its
+ * vocabulary. tokenizer.json may have tens of megabytes, so that only the two members are parsed. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

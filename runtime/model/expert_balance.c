@@ -10,6 +10,10 @@
 #include "base/mem.h"
 #include "runtime/model/layout.h"
 
+/* Placement by counts in two steps, as DeepSeek's EPLB has them: experts get slots in proportion to their rows
+ * (divide), then slots go to shares, the heaviest first to the lightest share (place). On several hosts groups of
+ * experts go to hosts before that, and both steps are done for each host alone. Everything is deterministic, ties
+ * included: equal counts give equal files. */
 enum { MOST_FILE_BYTES = 256 << 20 };
 
 /* ---- what was counted ---- */
@@ -93,7 +97,8 @@ static int heavier(const void *a, const void *b) {
   return (x->expert > y->expert) - (x->expert < y->expert);
 }
 
-/* How many slots each expert gets. */
+/* Returns in `copies` how many slots each expert gets. Each further slot goes to the expert with the most rows per
+ * slot, which keeps the largest of these as small as can be. An expert has `ep` slots at most, one for each share. */
 static void divide(const uint64_t *rows, int num_experts, int num_slots, int ep, int32_t *copies) {
   for (int e = 0; e < num_experts; e++) copies[e] = 1;
   for (int left = num_slots - num_experts; left > 0; left--) {
@@ -139,11 +144,13 @@ static void exchange(const struct layer *y, struct share *open, const struct ite
   }
 }
 
+/* Equal rows: the share with more free slots comes first, as it needs them filled. */
 static bool is_lighter(const struct share *a, const struct share *b) {
   if (a->rows != b->rows) return a->rows < b->rows;
   return a->count - a->used > b->count - b->used;
 }
 
+/* Puts a slot's expert into the lightest share that has room and does not have it. */
 static void place(const struct layer *y, const struct item *i) {
   struct share *best = NULL, *open = NULL;
   for (struct share *s = y->shares; s < y->shares + y->ep; s++) {
@@ -221,6 +228,7 @@ static int by_rows(const void *a, const void *b) {
   return x->number - y->number;
 }
 
+/* Runs of shares with one host each become hosts; a host's room is whole groups that its slots can take. */
 static void find_hosts(struct hosts *h, const int32_t *host_of) {
   for (int s = 0; s < h->ep; s++) {
     if (!s || host_of[s] != host_of[s - 1]) h->list[h->num_hosts++] = (struct host){.shares = {.first = s}};
@@ -231,7 +239,8 @@ static void find_hosts(struct hosts *h, const int32_t *host_of) {
   for (int i = 0; i < h->num_hosts; i++) h->list[i].room /= h->size;
 }
 
-/* False: there is no room for all groups. */
+/* False: there is no room for all groups. Compares rows per share without dividing: hosts may have different numbers
+ * of shares. */
 static bool give_groups(struct hosts *h) {
   for (int g = 0; g < h->num_groups; g++) {
     h->groups[g] = (struct expert_group){.number = g};
@@ -250,6 +259,8 @@ static bool give_groups(struct hosts *h) {
   return true;
 }
 
+/* Fills one host's slots with the experts of its groups alone, which count from 0 meanwhile, and translates them back.
+ */
 static tri_status fill_host(const struct hosts *h, int host) {
   tri_range shares = h->list[host].shares;
   int n = 0;

@@ -8,6 +8,10 @@
 #include "runtime/model/expert_balance.h"
 #include "runtime/model/layout.h"
 
+/* A greedy search by single moves. Each round looks at every pair of a slot of the busiest share and a slot of another
+ * one, as a swap and as a copy, and takes the move that leaves the fewest rows in the busiest share that it touches. A
+ * better one must beat `bound`, so that most pairs are dropped after one comparison. Lists of each expert's slots
+ * (first, next) keep the rest short. Searching allocates nothing. */
 static const double LEAST_RISE = 0.02; /* of the balancedness, that moving is worth */
 static const double LEAST_GAIN = 0.01; /* of one move, in the mean rows of a share */
 
@@ -93,6 +97,7 @@ void tri_expert_search_destroy(tri_expert_search *s) {
 /* The rows that each slot of an expert gets: copies share them evenly. */
 static double rows_of(const tri_expert_search *s, int32_t expert) { return s->rows[expert] / s->copies[expert]; }
 
+/* Counts slots and rows anew. Slots are linked from the last one, so that an expert's list is in their order. */
 static void add_up(tri_expert_search *s) {
   memset(s->copies, 0, (size_t)s->cfg.num_experts * sizeof *s->copies);
   memset(s->shares, 0, (size_t)s->cfg.ep * sizeof *s->shares);

@@ -8,6 +8,8 @@
 #include "base/mem.h"
 #include "runtime/model/layout.h"
 
+/* A placement without a file is made share by share for one layer and copied to all others, since the strategies do
+ * not look at rows. Files are hostile: every slot and count is checked before it is used as an index. */
 enum { MOST_FILE_BYTES = 256 << 20 };
 
 /* ---- memory ---- */
@@ -157,6 +159,7 @@ static void make_room(tri_expert_placement *p, const tri_expert_placement_config
   if (!config->file && p->room > config->ep) p->room = config->ep;
 }
 
+/* No placement (NULL) is the linear one without copies, in which an expert's number is its slot's. */
 tri_status tri_expert_placement_make(const tri_model_config *c, const tri_expert_placement_config *config,
                                      tri_expert_placement **out, tri_error *err) {
   int64_t experts = c->moe.num_experts;

@@ -8,6 +8,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/text.h"
+
+/* Refusals that name the way out. They are looked for before config.json is: people point --model at what they have
+ * downloaded, and "no config.json" would not tell them what it is. */
 enum { MAX_ADAPTER_BYTES = 1 << 20, NAME_BYTES = 256 };
 
 static bool exists(const char *dir, const char *name) {
@@ -16,11 +20,7 @@ static bool exists(const char *dir, const char *name) {
   return !access(path, F_OK);
 }
 
-static bool ends_with(const char *s, const char *end) {
-  size_t n = strlen(s), m = strlen(end);
-  return n >= m && !strcmp(s + n - m, end);
-}
-
+/* UNREADABLE differs from ABSENT: a folder that cannot be listed is not said to be bare. */
 typedef enum search { ABSENT, FOUND, UNREADABLE } search;
 
 /* Finds a file by the beginning and the end of its name. */
@@ -30,7 +30,7 @@ static search search_for(const char *dir, const char *begin, const char *end, ch
   if (!d) return UNREADABLE;
   errno = 0;
   for (struct dirent *e; result == ABSENT && (e = readdir(d));) {
-    if (strncmp(e->d_name, begin, strlen(begin)) || !ends_with(e->d_name, end)) continue;
+    if (strncmp(e->d_name, begin, strlen(begin)) || !tri_text_ends_with(e->d_name, end)) continue;
     snprintf(name, NAME_BYTES, "%s", e->d_name);
     result = FOUND;
   }
@@ -76,7 +76,7 @@ tri_status tri_folder_check(const char *dir, tri_error *err) {
   char name[NAME_BYTES], path[4096 + NAME_BYTES];
   struct stat sb;
   if (stat(dir, &sb)) return TRI_OK;
-  if (!S_ISDIR(sb.st_mode) && ends_with(dir, ".gguf")) return refuse_gguf(dir, err);
+  if (!S_ISDIR(sb.st_mode) && tri_text_ends_with(dir, ".gguf")) return refuse_gguf(dir, err);
   if (!S_ISDIR(sb.st_mode))
     return tri_fail(err, TRI_UNSUPPORTED, "model", "%.200s is a file: a model is a folder with config.json", dir);
   if (exists(dir, "adapter_config.json")) return refuse_adapter(dir, err);

@@ -52,13 +52,12 @@ static tri_status read_bad_words(const tri_json *root, tri_model_config *c, tri_
 
 /* Ids of special meaning, which stand in config.json, in generation_config.json or in both. */
 tri_status tri_config_special_ids(const tri_json *root, tri_model_config *c, tri_error *err) {
-  tri_status st = read_token_id(root, "bos_token_id", &c->bos_token_id, err);
-  if (st == TRI_OK) st = read_eos(root, c, err);
-  if (st == TRI_OK) st = read_bad_words(root, c, err);
-  if (st != TRI_OK || !c->seq2seq.on) return st;
-  st = read_token_id(root, "decoder_start_token_id", &c->seq2seq.decoder_start_token_id, err);
-  if (st == TRI_OK) st = read_token_id(root, "forced_bos_token_id", &c->seq2seq.forced_bos_token_id, err);
-  return st;
+  TRI_CHECK(read_token_id(root, "bos_token_id", &c->bos_token_id, err));
+  TRI_CHECK(read_eos(root, c, err));
+  TRI_CHECK(read_bad_words(root, c, err));
+  if (!c->seq2seq.on) return TRI_OK;
+  TRI_CHECK(read_token_id(root, "decoder_start_token_id", &c->seq2seq.decoder_start_token_id, err));
+  return read_token_id(root, "forced_bos_token_id", &c->seq2seq.forced_bos_token_id, err);
 }
 
 /* false, true or "never" */
@@ -76,6 +75,8 @@ static tri_status read_early_stopping(const tri_json *root, tri_model_config *c,
   return TRI_OK;
 }
 
+/* Rows of TRI_SAMPLING_NUMBERS whose absence leaves the value to the model (MODEL) become keys of the file; FIXED and
+ * OPEN ones are a request's alone. */
 #define KEY(context, type, name, option, least, most, def, absent, sampler, help) KEY_##absent(type, name, least, most)
 #define KEY_FIXED(type, name, least, most)
 #define KEY_OPEN(type, name, least, most)
@@ -92,9 +93,8 @@ tri_status tri_config_generation(const tri_json *root, tri_model_config *c, tri_
   };
   for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
     const tri_json *v = tri_json_get(root, keys[i].name);
-    tri_status st = tri_json_kind_of(v) == TRI_JSON_NULL ? TRI_OK : tri_config_set(c, &keys[i], v, err);
-    if (st != TRI_OK) return st;
+    if (tri_json_kind_of(v) != TRI_JSON_NULL) TRI_CHECK(tri_config_set(c, &keys[i], v, err));
   }
-  tri_status st = read_early_stopping(root, c, err);
-  return st == TRI_OK ? tri_config_special_ids(root, c, err) : st;
+  TRI_CHECK(read_early_stopping(root, c, err));
+  return tri_config_special_ids(root, c, err);
 }

@@ -11,6 +11,8 @@ void tri_hot_fade(float *load, const float *rows, int count) {
   for (int i = 0; i < count; i++) load[i] = load[i] / 2 + rows[i];
 }
 
+/* Two conditions: MARGIN keeps experts of nearly equal loads where they are when counts are large, CHANCE when they
+ * are small. */
 static bool is_worth_it(double in, double out) { return in > out * MARGIN && in - out > CHANCE * sqrt(in + out); }
 
 /* A layer's extremes. */

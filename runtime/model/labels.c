@@ -53,6 +53,7 @@ static tri_status read_problem(const tri_json *root, tri_problem *out, tri_error
   return tri_fail(err, TRI_UNSUPPORTED, "problem_type", "problem_type \"%.60s\" is not known", name ? name : "?");
 }
 
+/* Names first, defaults for the gaps after: a file may name some of the labels. */
 static tri_status read_root(const tri_json *root, size_t count, tri_labels *out, tri_error *err) {
   tri_labels l = {.count = count, .names = tri_calloc(count, sizeof *l.names)};
   const tri_json *names = tri_json_get(root, "id2label");
@@ -76,22 +77,13 @@ cleanup:
   return st == TRI_NO_MEMORY ? tri_fail(err, st, "id2label", "no memory for %zu labels", count) : st;
 }
 
-tri_status tri_labels_parse(const char *json, size_t len, size_t count, tri_labels *out, tri_error *err) {
-  tri_json_doc *doc = NULL;
-  tri_status st = tri_json_parse_file(json, len, &doc, err);
-  if (st == TRI_OK) st = read_root(tri_json_root(doc), count, out, err);
-  tri_json_free(doc);
-  return st;
-}
-
 tri_status tri_labels_load(const char *dir, size_t count, tri_labels *out, tri_error *err) {
   tri_json_doc *doc = NULL;
   char path[4096];
   snprintf(path, sizeof path, "%s/config.json", dir);
-  tri_status st = tri_json_read_file(path, MAX_CONFIG_BYTES, &doc, err);
-  bool is_json = st == TRI_OK;
-  if (is_json) st = read_root(tri_json_root(doc), count, out, err);
-  if (is_json && st != TRI_OK) tri_error_in_file(err, path);
+  TRI_CHECK(tri_json_read_file(path, MAX_CONFIG_BYTES, &doc, err));
+  tri_status st = read_root(tri_json_root(doc), count, out, err);
+  if (st != TRI_OK) tri_error_in_file(err, path);
   tri_json_free(doc);
   return st;
 }

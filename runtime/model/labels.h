@@ -18,10 +18,9 @@ typedef struct tri_labels {
   tri_problem problem;
 } tri_labels;
 
-/* count: of the model's labels; those without a name in id2label are called LABEL_i. */
+/* count: of the model's labels; those without a name in id2label are called LABEL_i. The texts are the caller's, to
+ * free with tri_labels_free, which also takes an empty object. Errors name config.json and the key. */
 tri_status tri_labels_load(const char *dir, size_t count, tri_labels *out, tri_error *err);
-/* The same from the file's text. */
-tri_status tri_labels_parse(const char *json, size_t len, size_t count, tri_labels *out, tri_error *err);
 void tri_labels_free(tri_labels *l);
 
 #endif

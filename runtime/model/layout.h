@@ -23,6 +23,8 @@
 #include "runtime/model/config.h"
 #include "runtime/model/expert_placement.h"
 
+/* A rank's place in a layout. Passed by value; equal on all ranks of a replica but for the three ranks and
+ * hot_experts. */
 typedef struct tri_parallel {
   int tp, pp;
   int dp; /* 0: 1 */
@@ -34,6 +36,7 @@ typedef struct tri_parallel {
   int hot_experts;  /* of each such layer so many lie on the device, too, which computes these; of this rank */
 } tri_parallel;
 
+/* Sizes with 0 read as 1. etp: ranks over which each expert is cut, which all have a slice of it. */
 static inline int tri_parallel_dp(tri_parallel p) { return p.dp ? p.dp : 1; }
 static inline int tri_parallel_ep(tri_parallel p) { return p.ep ? p.ep : 1; }
 static inline int tri_parallel_etp(tri_parallel p) { return tri_parallel_dp(p) * p.tp / tri_parallel_ep(p); }
@@ -94,10 +97,11 @@ static inline bool tri_layer_has_hot_experts(const tri_model_config *c, tri_para
 bool tri_shard_narrows(const tri_model_config *c, const tri_shard *s);
 
 /* Refuses what cannot be cut: tp over the number of heads, pp over the number of layers, experts by sizes that do not
- * multiply to the ranks of a stage. */
+ * multiply to the ranks of a stage. *out is set on TRI_OK alone, and owns nothing; p.placement stays the caller's. */
 tri_status tri_shard_make(const tri_model_config *c, tri_parallel p, tri_shard *out, tri_error *err);
 
-/* Shape of a weight on a shard: [n, k]; vectors have k = 1. n = 0: this shard (or this model) has none. */
+/* Shape of a weight on a shard: [n, k]; vectors have k = 1. n = 0: this shard (or this model) has none. In elements,
+ * rows by columns; how many bytes each has is the loader's affair. */
 typedef struct tri_weight_shape {
   int64_t n, k;
   bool vector;

@@ -6,6 +6,9 @@
 
 #include "base/text.h"
 
+/* A reader for each quant_method turns the file's words into schemes (tri_stored_scheme): bits, and the block of
+ * weights that shares a scale. Several schemes are alternatives: a tensor must fit one of them, and its shape says
+ * which. Everything that would change the numbers and has no scheme is refused here, before gigabytes are read. */
 /* ---- refusals ---- */
 
 static tri_status refuse(const char *field, const char *value, const char *supported, tri_error *err) {
@@ -81,11 +84,13 @@ static tri_status read_fp8(const tri_json *q, tri_stored *s, tri_error *err) {
   return add_scheme(s, row, err);
 }
 
+/* FBGEMM's FP8: a scale for each output. */
 static tri_status read_fbgemm(const tri_json *q, tri_stored *s, tri_error *err) {
   (void)q;
   return add_scheme(s, (tri_stored_scheme){.bits = 8, .is_float = true, .rows = 1}, err);
 }
 
+/* MX (OCP Microscaling): 4-bit floats, a power of two for each 32 of a row. */
 static tri_status read_mxfp4(const tri_json *q, tri_stored *s, tri_error *err) {
   (void)q;
   return add_scheme(s, (tri_stored_scheme){.bits = 4, .is_float = true, .rows = 1, .cols = 32}, err);
@@ -141,6 +146,7 @@ static tri_status read_gptq(const tri_json *q, tri_stored *s, tri_error *err) {
   return tri_json_kind_of(dynamic) == TRI_JSON_OBJECT ? tri_json_each(dynamic, read_dynamic, &d) : TRI_OK;
 }
 
+/* AutoAWQ writes w_bit and q_group_size, transformers bits and group_size. */
 static tri_status read_awq(const tri_json *q, tri_stored *s, tri_error *err) {
   tri_stored_scheme scheme = {.rows = 1, .cols = 128};
   int64_t bits = 4;
@@ -182,6 +188,7 @@ struct groups {
   tri_error *err;
 };
 
+/* A group's targets are not read: a layer's tensors say themselves whether they are quantized. */
 static tri_status read_config_group(void *ctx, const char *key, const tri_json *group) {
   struct groups *g = ctx;
   tri_error *err = g->err;

@@ -8,6 +8,9 @@
 #include "base/text.h"
 #include "runtime/model/arch.h"
 
+/* All kinds come down to frequencies inv_freq[i] = theta^(-2i/dim), changed once here, and a factor on cos and sin.
+ * Only what depends on a sequence's length is left for the step: DYNAMIC, which computes a base, and BY_LENGTH, which
+ * chooses between two tables. */
 /* The numbers a scaling section may carry; NaN where absent. */
 struct params {
   double theta, factor, partial, low_freq, high_freq, original, attention, beta_fast, beta_slow, mscale, mscale_all_dim;
@@ -76,6 +79,8 @@ static tri_status read_factors(const tri_json *list, const char *name, int n, do
   return TRI_OK;
 }
 
+/* Llama 3.1: waves longer than original/low_freq are stretched by the factor, those shorter than original/high_freq
+ * stay, and between both lies a linear mixture. */
 static void scale_llama3(tri_rope *r, int half, const struct params *p) {
   double low_wavelen = p->original / p->low_freq, high_wavelen = p->original / p->high_freq;
   for (int i = 0; i < half; i++) {
@@ -91,6 +96,9 @@ static void scale_llama3(tri_rope *r, int half, const struct params *p) {
 
 static double yarn_mscale(double factor, double mscale) { return factor <= 1 ? 1 : 0.1 * mscale * log(factor) + 1; }
 
+/* YaRN, section 3.2 ("NTK-by-parts"): a dimension that turns more than beta_fast times over the original length stays,
+ * one that turns fewer than beta_slow times is stretched by the factor; a ramp over the dimensions' numbers lies
+ * between. low and high are where the formula for the number of turns gives these. */
 static void scale_yarn(tri_rope *r, int half, const struct params *p, double theta) {
   double dim = 2.0 * half;
   double low = dim * log(p->original / (p->beta_fast * 2 * M_PI)) / (2 * log(theta));
@@ -114,11 +122,11 @@ static void scale_yarn(tri_rope *r, int half, const struct params *p, double the
     r->attention_scale = (float)yarn_mscale(p->factor, 1);
 }
 
+/* LongRoPE: a factor for each frequency, from one list up to the original length and from another beyond it. */
 static tri_status scale_longrope(tri_rope *r, int half, struct params *p, tri_error *err) {
   double short_f[TRI_MAX_ROTARY / 2], long_f[TRI_MAX_ROTARY / 2];
-  tri_status st = read_factors(p->short_factor, "rope_scaling.short_factor", half, short_f, err);
-  if (st == TRI_OK) st = read_factors(p->long_factor, "rope_scaling.long_factor", half, long_f, err);
-  if (st != TRI_OK) return st;
+  TRI_CHECK(read_factors(p->short_factor, "rope_scaling.short_factor", half, short_f, err));
+  TRI_CHECK(read_factors(p->long_factor, "rope_scaling.long_factor", half, long_f, err));
   for (int i = 0; i < half; i++) {
     r->inv_freq_long[i] = (float)(r->inv_freq[i] / long_f[i]);
     r->inv_freq[i] = (float)(r->inv_freq[i] / short_f[i]);
@@ -135,6 +143,8 @@ static tri_status require(double v, const char *key, const char *type, tri_error
   return isnan(v) ? tri_fail(err, TRI_INVALID_ARGUMENT, key, "rope type %s needs %s", type, key) : TRI_OK;
 }
 
+/* Computes the tables of one kind. max_position_embeddings stands for the original length where the file does not have
+ * it. */
 static tri_status apply(tri_model_config *c, const char *type, struct params *p, tri_error *err) {
   tri_rope *r = &c->attention.rope;
   int half = r->rotary_dim / 2;

@@ -14,6 +14,10 @@
 #include "base/mem.h"
 #include "runtime/model/folder.h"
 
+/* The format: 8 bytes with the header's length (little endian), the header, a JSON object of {"dtype", "shape",
+ * "data_offsets": [begin, end]} by tensor, and the data, from whose start offsets count. Headers are walked over
+ * twice: `measure` counts tensors and bytes of names, so that parse_tensor fills arrays that never move, as names are
+ * pointed to. Offsets become places in the file when a file's tensors join the checkpoint's. */
 enum { MAX_FILES = 4096, MAX_INDEX_BYTES = 64 << 20 };
 
 struct file {
@@ -127,6 +131,8 @@ static int by_name(const void *a, const void *b) {
   return strcmp(((const tri_st_tensor *)a)->name, ((const tri_st_tensor *)b)->name);
 }
 
+/* Sorted by offset, each tensor must begin where the one before it ends: no byte of the data belongs to two tensors or
+ * to none, as the format demands. */
 static tri_status check_cover(struct parser *p) {
   uint64_t at = 0;
   if (p->count) qsort(p->tensors, p->count, sizeof *p->tensors, by_offset);
@@ -253,6 +259,7 @@ cleanup:
   return st;
 }
 
+/* Sorts by name for tri_checkpoint_find. */
 static tri_status finish_open(tri_checkpoint *c, tri_error *err) {
   if (c->num_tensors) qsort(c->tensors, c->num_tensors, sizeof *c->tensors, by_name);
   for (size_t i = 1; i < c->num_tensors; i++)
@@ -262,16 +269,21 @@ static tri_status finish_open(tri_checkpoint *c, tri_error *err) {
   return TRI_OK;
 }
 
-tri_status tri_checkpoint_open_file(const char *path, tri_checkpoint **out, tri_error *err) {
-  tri_checkpoint *c = tri_calloc(1, sizeof *c);
-  if (!c) return tri_fail(err, TRI_NO_MEMORY, path, "no memory");
-  tri_status st = add_file(c, path, TRI_NOT_FOUND, err);
-  if (st == TRI_OK) st = finish_open(c, err);
+/* Gives the caller a checkpoint that is whole, or closes it. */
+static tri_status hand_over(tri_checkpoint *c, tri_status st, tri_checkpoint **out) {
   if (st == TRI_OK)
     *out = c;
   else
     tri_checkpoint_close(c);
   return st;
+}
+
+tri_status tri_checkpoint_open_file(const char *path, tri_checkpoint **out, tri_error *err) {
+  tri_checkpoint *c = tri_calloc(1, sizeof *c);
+  if (!c) return tri_fail(err, TRI_NO_MEMORY, path, "no memory");
+  tri_status st = add_file(c, path, TRI_NOT_FOUND, err);
+  if (st == TRI_OK) st = finish_open(c, err);
+  return hand_over(c, st, out);
 }
 
 struct index_reader {
@@ -295,6 +307,7 @@ static tri_status read_index_entry(void *ctx, const char *key, const tri_json *v
   return add_file(r->c, path, TRI_CORRUPT, r->err);
 }
 
+/* The index must be right about each tensor: else files of two releases have been mixed. */
 static tri_status check_index_entry(void *ctx, const char *key, const tri_json *value) {
   struct index_reader *r = ctx;
   const tri_st_tensor *t = tri_checkpoint_find(r->c, key);
@@ -304,6 +317,8 @@ static tri_status check_index_entry(void *ctx, const char *key, const tri_json *
   return TRI_OK;
 }
 
+/* Three walks: the index opens each file that it names, the tensors of all files are sorted, and the index is checked
+ * against them. */
 static tri_status open_sharded(tri_checkpoint *c, const char *dir, const char *index_path, tri_error *err) {
   tri_status st;
   tri_json_doc *doc = NULL;
@@ -328,12 +343,7 @@ tri_status tri_checkpoint_open(const char *dir, tri_checkpoint **out, tri_error 
   if (access(path, F_OK)) return tri_folder_no_weights(dir, err);
   tri_checkpoint *c = tri_calloc(1, sizeof *c);
   if (!c) return tri_fail(err, TRI_NO_MEMORY, "model", "no memory");
-  tri_status st = open_sharded(c, dir, path, err);
-  if (st == TRI_OK)
-    *out = c;
-  else
-    tri_checkpoint_close(c);
-  return st;
+  return hand_over(c, open_sharded(c, dir, path, err), out);
 }
 
 void tri_checkpoint_close(tri_checkpoint *c) {

@@ -6,7 +6,6 @@
 #ifndef TRI_RUNTIME_MODEL_SAFETENSORS_H
 #define TRI_RUNTIME_MODEL_SAFETENSORS_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -29,7 +28,10 @@ typedef struct tri_checkpoint tri_checkpoint;
 
 /* One file. */
 tri_status tri_checkpoint_open_file(const char *path, tri_checkpoint **out, tri_error *err);
-/* DIR/model.safetensors, or the files that DIR/model.safetensors.index.json names. */
+/* DIR/model.safetensors, or the files that DIR/model.safetensors.index.json names. Files stay open until
+ * tri_checkpoint_close: their bytes are read by descriptor. Tensors and names belong to the checkpoint, which does not
+ * change, so that any thread may look things up. TRI_NOT_FOUND, TRI_UNSUPPORTED: no folder, or another format
+ * (tri_folder_no_weights); TRI_CORRUPT: a file or the index is wrong. */
 tri_status tri_checkpoint_open(const char *dir, tri_checkpoint **out, tri_error *err);
 void tri_checkpoint_close(tri_checkpoint *c); /* NULL is fine */
 

@@ -6,6 +6,9 @@
 
 #include "base/json/json.h"
 
+/* modules.json lists the stages that make a vector. Only those that this program does are taken (transformer, pooling,
+ * normalization, in this order), because any other one, such as a Dense layer, would change the vectors without an
+ * error. */
 enum { MAX_FILE_BYTES = 1 << 20 };
 
 /* Poolings as 1_Pooling/config.json says them: a switch for each, or in later versions one name. */

@@ -9,7 +9,7 @@
 /* Settles how an encoder without a classifier pools, and reads what the folder says of it into c->sentence; other
  * models have no choice. wish: NONE for what the folder says; where it says nothing, the checkpoint's pooler, else the
  * mean. A folder with modules that would change the vectors and are not supported is refused by their names; a wish
- * takes the place of a pooling that is not. */
+ * takes the place of a pooling that is not. On an error c may have been changed in part. */
 tri_status tri_model_config_pool(const char *dir, tri_pooling wish, tri_model_config *c, tri_error *err);
 
 #endif

@@ -18,10 +18,9 @@ void tri_model_config_source(const tri_model_config *c, tri_model_config *out) {
 
 tri_status tri_config_bart(tri_model_config *c, const tri_json *root, tri_error *err) {
   bool scaled = false, normed = c->embed.norm, sinusoids = c->attention.position == TRI_POS_SINUSOID;
-  tri_status st = tri_config_bool(root, "scale_embedding", &scaled, err);
-  if (st == TRI_OK) st = tri_config_bool(root, "normalize_embedding", &normed, err);
-  if (st == TRI_OK) st = tri_config_bool(root, "static_position_embeddings", &sinusoids, err);
-  if (st != TRI_OK) return st;
+  TRI_CHECK(tri_config_bool(root, "scale_embedding", &scaled, err));
+  TRI_CHECK(tri_config_bool(root, "normalize_embedding", &normed, err));
+  TRI_CHECK(tri_config_bool(root, "static_position_embeddings", &sinusoids, err));
   const char *wrong = sinusoids != (c->attention.position == TRI_POS_SINUSOID) ? "static_position_embeddings" : NULL;
   if (normed != c->embed.norm) wrong = "normalize_embedding";
   if (wrong)

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A weight in a layout: its shape on a shard, the whole tensor that a checkpoint has of it, and how that is cut. */
+/* A weight in a layout: its shape on a shard, the whole tensor that a checkpoint has of it, and how that is cut. Both
+ * directions follow from one place: a weight's shape says how many rows and columns of which axis a rank has, and
+ * slices say where in the checkpoint's tensor they lie. The loader checks that the slices cover the shape. Functions
+ * of shapes go from one to the next by `default`, since one switch over all weights would be longer than a function
+ * may be. */
 #include "runtime/model/layout.h"
 
 /* ---- of a shard ---- */
@@ -72,6 +76,8 @@ static tri_weight_shape latent_shape(const tri_model_config *c, const tri_shard 
   }
 }
 
+/* Biases that are added after a sum over ranks lie on one rank alone (adds_bias, first_slice): each rank's own would
+ * be added once for each. */
 static tri_weight_shape expert_shape(const tri_model_config *c, const tri_shard *s, tri_weight_id id) {
   const tri_moe *m = &c->moe;
   int64_t h = c->hidden_size, e = s->slots.count, f = s->expert_ff.count, up = c->mlp.gated ? 2 * f : f;
@@ -151,6 +157,8 @@ static int64_t units_of(const tri_model_config *c, tri_weight_id id) {
   }
 }
 
+/* Returns the rows of the whole tensor: those of its part of a fused weight, or of the weight itself. Vectors are a
+ * column. */
 static int64_t full_rows(const tri_model_config *c, const tri_tensor_rule *rule) {
   int64_t d = c->attention.head_dim;
   switch (rule->part) {
@@ -255,6 +263,7 @@ static int64_t qkv_row(const tri_model_config *c, tri_part part, int which, int6
   return ((part == TRI_PART_QKV_CONCAT ? before[which] : 0) + head) * d; /* else a tensor of its own */
 }
 
+/* The receiver of rectangles, kept together. */
 struct emit {
   tri_status (*fn)(void *, const tri_slice *);
   void *ctx;
@@ -293,20 +302,18 @@ static tri_status emit_cross_kv(const tri_model_config *c, const tri_shard *s, t
  * on. */
 static tri_status emit_up(bool gated, int64_t size, tri_range mine, tri_part part, int64_t cols, int64_t dst,
                           const struct emit *e) {
-  tri_status st = TRI_OK;
   int64_t up_dst = dst + (gated ? mine.count : 0);
   if (part == TRI_PART_GATE_UP_INTERLEAVED) {
     tri_slice s = {.src_row = 2 * (int64_t)mine.first, .dst_row = dst, .rows = mine.count, .cols = cols, .row_step = 2};
-    st = e->fn(e->ctx, &s);
+    TRI_CHECK(e->fn(e->ctx, &s));
     s.src_row++;
     s.dst_row = up_dst;
-    return st == TRI_OK ? e->fn(e->ctx, &s) : st;
+    return e->fn(e->ctx, &s);
   }
   bool gate = part == TRI_PART_GATE || part == TRI_PART_GATE_UP_CONCAT, up = part != TRI_PART_GATE;
-  if (gate) st = emit_rows(e, mine.first, dst, mine.count, cols);
-  if (st == TRI_OK && up)
-    st = emit_rows(e, mine.first + (part == TRI_PART_GATE_UP_CONCAT ? size : 0), up_dst, mine.count, cols);
-  return st;
+  if (gate) TRI_CHECK(emit_rows(e, mine.first, dst, mine.count, cols));
+  if (!up) return TRI_OK;
+  return emit_rows(e, mine.first + (part == TRI_PART_GATE_UP_CONCAT ? size : 0), up_dst, mine.count, cols);
 }
 
 /* The parts of the up-projection of keys and values: head by head, the keys' turned. */
@@ -322,10 +329,6 @@ static tri_status emit_latent(const tri_model_config *c, const tri_shard *s, tri
   return TRI_OK;
 }
 
-static bool is_of_experts(tri_weight_id id) {
-  return id == TRI_W_EXPERT_UP || id == TRI_W_EXPERT_UP_BIAS || id == TRI_W_EXPERT_DOWN || id == TRI_W_EXPERT_DOWN_BIAS;
-}
-
 tri_status tri_shard_slices(const tri_model_config *c, const tri_shard *s, const tri_tensor_rule *rule, int slot,
                             tri_status (*fn)(void *ctx, const tri_slice *slice), void *ctx) {
   tri_weight_shape mine = tri_shard_weight_shape(c, s, rule->weight);
@@ -333,7 +336,7 @@ tri_status tri_shard_slices(const tri_model_config *c, const tri_shard *s, const
   tri_slice slice = {.rows = mine.n, .cols = mine.k, .row_step = 1};
   if (!mine.n) return TRI_OK;
   int64_t slots = s->slots.count;
-  if (is_of_experts(rule->weight) && (slot < 0 || slot >= slots)) return TRI_OK;
+  if (tri_weight_is_of_experts(rule->weight) && (slot < 0 || slot >= slots)) return TRI_OK;
   switch (rule->weight) {
   case TRI_W_QKV:
   case TRI_W_QKV_BIAS: return emit_qkv(c, s, rule->part, mine.k, &e);

@@ -13,6 +13,7 @@
 
 enum { HEADER_PIECE = 1 << 16, LENGTH_BYTES = 8 };
 
+/* Files are hashed each on its own and their hashes added, so that the sum does not depend on their order. */
 typedef struct file_hash {
   int fd;
   const char *path;

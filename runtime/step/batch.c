@@ -5,6 +5,10 @@
 
 #include "base/mem.h"
 
+/* Plan to batch. Entries are applied in the plan's order, for a fork reads what an entry before it has put into its
+ * slot. A batch is flat: tokens of all sequences one after the other, with where each sequence begins (seq_start) and
+ * its blocks (block_start, block_table). Plans come from the leader, but are checked as if from a stranger: an id, a
+ * block or a slot out of range would be read or written out of bounds on a device. */
 tri_status tri_slots_create(const tri_limits *limits, tri_slots **out) {
   tri_slots *s = tri_calloc(1, sizeof *s);
   if (!s) return TRI_NO_MEMORY;
@@ -95,6 +99,7 @@ void tri_batch_builder_destroy(tri_batch_builder *b) {
   tri_free(b);
 }
 
+/* A result may come when its slot has another sequence (life) or has been fed the token from the device already. */
 void tri_slot_learn(tri_slots *slots, const tri_sample_row *sample, uint32_t token) {
   tri_slot *s = &slots->slots[sample->slot];
   if (sample->target != TRI_SAMPLE_NO_TARGET) return; /* the chunk has brought it */
@@ -174,6 +179,7 @@ static void fork_slot(const tri_slots *slots, tri_slot *to, const tri_slot *from
   memcpy(to->source_blocks, from->source_blocks, (size_t)slots->blocks_per_seq * sizeof *to->source_blocks);
 }
 
+/* A maximum instead of a comparison for each, so that the loop is vector code. */
 static bool are_ids(const tri_slots *slots, const uint32_t *ids, int n) {
   uint32_t most = 0;
   for (int i = 0; i < n; i++) most = ids[i] > most ? ids[i] : most;
@@ -239,6 +245,9 @@ static tri_status add_logits(tri_batch_builder *b, const tri_slots *slots, tri_s
   return TRI_OK;
 }
 
+/* Appends an entry's tokens: to the slot's history, to the batch, and their logits and samples. A decode step whose
+ * token is not there yet (the step before it is still under way) gets TRI_SAMPLED_ID and the sample's number:
+ * embedding looks it up on the device. */
 static tri_status add_tokens(tri_batch_builder *b, const tri_slots *slots, tri_slot *slot, const tri_plan_seq *q,
                              const uint32_t **ids) {
   tri_batch *v = &b->batch;
@@ -321,6 +330,7 @@ struct reading {
   const char *params, *params_end;
 };
 
+/* Each section of the plan has a cursor in `at`, which moves by what the entry takes of it. */
 static tri_status add_entry(tri_batch_builder *b, tri_slots *slots, const tri_plan_view *plan, const tri_plan_seq *q,
                             struct reading *at) {
   if (q->slot >= (uint32_t)slots->limits.max_num_seqs || q->fork_from >= (uint32_t)slots->limits.max_num_seqs)
@@ -379,6 +389,7 @@ tri_status tri_batch_build(tri_batch_builder *b, tri_slots *slots, const tri_pla
 }
 
 /* Row i of a sequence that does not exist. */
+/* A row that changes nothing: it writes no keys (kv_slot -1), and attends to one key of block 0. */
 static void put_nobody(const tri_batch_arrays *a, int i) {
   a->token_ids[i] = 0;
   a->positions[i] = a->types[i] = 0;
@@ -426,6 +437,8 @@ static int at_most(int a, int b) { return a < b ? a : b; }
 
 /* Tokens first .. end - 1, of which the first is of sequence *seq, or of one after it: that of the last one,
  * afterwards. starts, contexts: where this chunk's begin. */
+/* Views of the batch's arrays from `first` on, with starts and contexts of its own: a sequence that is cut in two has,
+ * in its first part, the context up to the cut. */
 static tri_batch cut_one(const tri_batch *from, int first, int end, int *seq, int32_t *starts, int32_t *contexts) {
   tri_batch c = *from;
   while (from->seq_start[*seq + 1] <= first) ++*seq;

@@ -1,11 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Slots and the batch: a rank's memory of its sequences, and the flattened tokens of one step made from a plan. */
+/* Slots and the batch: a rank's memory of its sequences, and the flattened tokens of one step made from a plan.
+ *
+ * A slot's state follows from the plans that the rank has been given, in their order, and from what was sampled. So
+ * all ranks' slots agree without a message about them. Everything is allocated at create; building a batch allocates
+ * nothing, and the batch's arrays have fixed addresses, as recorded steps need them. */
 #ifndef TRI_RUNTIME_STEP_BATCH_H
 #define TRI_RUNTIME_STEP_BATCH_H
 
 #include "kernels/backend.h"
 #include "runtime/step/step_plan.h"
 
+/* Equal on all ranks of a replica, and fixed from the start. */
 typedef struct tri_limits {
   int max_num_seqs;           /* slots */
   int max_num_batched_tokens; /* tokens of one step */
@@ -36,6 +41,7 @@ static inline int tri_limits_num_chunks(const tri_limits *l, int tokens) {
   return (tokens + chunk - 1) / chunk;
 }
 
+/* Rows of logits of one step at most. */
 static inline int tri_limits_logits(const tri_limits *l) {
   return l->max_num_logits ? l->max_num_logits : l->max_num_seqs;
 }
@@ -97,6 +103,8 @@ typedef struct tri_slots {
   int32_t *blocks, *source_blocks;
 } tri_slots;
 
+/* All memory that steps need is taken here: max_num_seqs slots, each with a history of max_model_len ids and its block
+ * table. */
 tri_status tri_slots_create(const tri_limits *limits, tri_slots **out);
 void tri_slots_destroy(tri_slots *s); /* NULL is fine */
 
@@ -125,6 +133,8 @@ static inline bool tri_counts_anew(tri_counted *c, const tri_sample_row *d) {
 }
 
 /* The arrays of a batch, of fixed capacity at fixed addresses: X(type, name, how many). */
+/* tokens, seqs, blocks: of the limits, the last one of a sequence of full length. chunk_start and chunk_context are
+ * tri_batch_cut's. */
 #define TRI_BATCH_ARRAY_LIST(X)                                                                                        \
   X(uint32_t, token_ids, tokens)                                                                                       \
   X(int32_t, positions, tokens)                                                                                        \
@@ -162,11 +172,14 @@ typedef struct tri_batch_builder {
   int num_dp_ranks, longest;      /* of the plan's header */
 } tri_batch_builder;
 
+/* Likewise, for the largest step that the limits allow; the batch's arrays are the builder's, rewritten by each step.
+ */
 tri_status tri_batch_builder_create(const tri_limits *limits, tri_batch_builder **out);
 void tri_batch_builder_destroy(tri_batch_builder *b); /* NULL is fine */
 
 /* Applies a plan to the slots and fills the batch. A plan that does not fit the slots is TRI_CORRUPT: the ranks have
- * lost step with one another. */
+ * lost step with one another. The plan's bytes must stay until the step is launched: copies, swaps and dp_rank_tokens
+ * point into them. After an error slots are changed in part, and the rank must not run on. */
 tri_status tri_batch_build(tri_batch_builder *b, tri_slots *slots, const tri_plan_view *plan);
 
 /* Returns how many rows a step of n single tokens is padded to: recorded steps come in few shapes, and rows without

@@ -24,6 +24,8 @@ static tri_status sequence_length(const tri_model_config *c, const tri_limits_co
   return TRI_OK;
 }
 
+/* Defaults. A device's steps are large, as few tokens do not fill it; a host's are short, so that a prompt's chunks do
+ * not hold up the tokens of others for long. */
 enum { DEVICE_SEQS = 256, HOST_SEQS = 128, DEVICE_TOKENS = 8192, HOST_TOKENS = 512 };
 enum { DEVICE_BLOCK = 64, HOST_BLOCK = 16 };
 

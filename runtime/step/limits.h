@@ -19,7 +19,7 @@ typedef struct tri_limits_config {
  * the last block of each sequence. */
 int tri_limits_block_size(int asked, bool device);
 
-/* Everything but num_blocks, which depends on memory, and max_num_logits. */
+/* Everything but num_blocks, which depends on memory, and max_num_logits. err names the option that does not fit. */
 tri_status tri_limits_make(const tri_model_config *c, const tri_limits_config *config, tri_limits *out, tri_error *err);
 
 /* Returns whether a sequence may become longer than the model was made for: rotary positions can be stretched on

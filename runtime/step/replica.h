@@ -26,6 +26,7 @@ typedef struct tri_replica {
   tri_comm *stage;  /* all dp x tp ranks of this stage */
 } tri_replica;
 
+/* Ranks of the world, from places and back: tensor ranks are neighbours, then data-parallel ranks, then stages. */
 static inline int tri_replica_num_dp_ranks(const tri_replica *g) { return tri_parallel_dp(g->p); }
 static inline int tri_replica_rank(const tri_replica *g, int pp_rank, int dp_rank, int tp_rank) {
   return (pp_rank * tri_replica_num_dp_ranks(g) + dp_rank) * g->p.tp + tp_rank;
@@ -45,8 +46,10 @@ static inline bool tri_replica_is_leader(const tri_replica *g) { return g->world
 /* Returns how many operations this rank has begun in its communicators. */
 uint64_t tri_replica_sequence(const tri_replica *g);
 
-/* Takes over world, whose size must be that of the layout: tp, pp, dp and ep are read of it. */
+/* Takes over world, whose size must be that of the layout: tp, pp, dp and ep are read of it. A collective: all ranks
+ * of world call it at the same time, and wait for each other. On failure world stays the caller's. */
 tri_status tri_replica_create(tri_comm *world, tri_parallel layout, tri_replica *out, tri_error *err);
+/* Destroys the communicators, world among them. */
 void tri_replica_destroy(tri_replica *g);
 
 #endif

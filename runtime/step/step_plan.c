@@ -7,6 +7,8 @@
 
 enum { MOST_MASK_WORDS = 1 << 26 }; /* of ids of 31 bits */
 
+/* Room for parameters is that of as many small ones as there are entries, and a few of the largest kind:
+ * tri_plan_has_room always keeps the largest free, and an entry without room waits for the next step. */
 tri_status tri_plan_writer_create(const tri_plan_sizes *most, tri_plan_writer **out) {
   tri_plan_writer *w = tri_calloc(1, sizeof *w);
   if (!w) return TRI_NO_MEMORY;
@@ -141,6 +143,8 @@ uint32_t tri_plan_longest(const tri_plan_writer *w) {
   return longest;
 }
 
+/* A recorded step is replayed by all data-parallel ranks or by none: one rank whose step cannot be one makes `longest`
+ * 0 for all. */
 void tri_plan_set_dp_ranks(tri_plan_writer *w, const uint32_t *tokens, const uint32_t *longest, uint32_t num_dp_ranks) {
   bool all = true;
   memcpy(w->dp_rank_tokens, tokens, num_dp_ranks * sizeof *tokens);
@@ -153,6 +157,7 @@ void tri_plan_set_dp_ranks(tri_plan_writer *w, const uint32_t *tokens, const uin
   if (!all) w->h.longest = 0;
 }
 
+/* Sections follow each other without gaps, in the order in which tri_plan_read takes them. */
 const void *tri_plan_finish(tri_plan_writer *w, size_t *bytes) {
   char *at = w->bytes;
   const struct {
@@ -187,6 +192,8 @@ static const void *take(const char **at, size_t bytes) {
   return p;
 }
 
+/* Counts are multiplied in 64 bits and must come to len exactly; then the entries' own counts must come to the
+ * header's. So a reader that goes through the entries stays inside of the arrays. */
 tri_status tri_plan_read(const void *bytes, size_t len, tri_plan_view *out) {
   tri_plan_view v;
   const char *at = bytes;
@@ -228,6 +235,7 @@ tri_status tri_plan_read(const void *bytes, size_t len, tri_plan_view *out) {
   return TRI_OK;
 }
 
+/* A result's bytes: packed_header, then for each token packed_token, num_top ids and as many logprobs. */
 struct packed_token {
   uint32_t slot, scored, token;
   float logprob;

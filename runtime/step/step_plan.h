@@ -4,7 +4,20 @@
  *
  * Both are flat bytes in host order (a replica runs one build), written and read through the cursors below. A plan
  * never assumes more of a rank than its slots: a sequence lives in a slot, the plan says how many tokens it gets, which
- * blocks, and the token ids only where the slot does not know them. */
+ * blocks, and the token ids only where the slot does not know them.
+ *
+ * A plan in bytes, each part without gaps after the one before:
+ *
+ *     tri_plan_header
+ *     tri_plan_seq            [num_seqs]
+ *     uint32 ids              [num_ids], entry after entry
+ *     int32 blocks            [num_blocks], likewise
+ *     int32 copies            [num_copies][2]: from, to
+ *     int32 swaps_out         [num_swaps_out][2]: the cache's block, the host's
+ *     int32 swaps_in          [num_swaps_in][2], likewise
+ *     uint32 dp_rank_tokens   [num_dp_ranks]
+ *     uint32 masks            [num_masks][mask_words]
+ *     params                  of each entry with PARAMS: tri_plan_params, its logit biases, its banned ids */
 #ifndef TRI_RUNTIME_STEP_STEP_PLAN_H
 #define TRI_RUNTIME_STEP_STEP_PLAN_H
 
@@ -71,7 +84,7 @@ typedef enum tri_plan_kind {
   TRI_PLAN_KINDS
 } tri_plan_kind;
 
-/* A micro-batch is a micro-batch in flight: the sequences that run together, step after step. With pipeline stages
+/* A micro-batch is a batch in flight: the sequences that run together, step after step. With pipeline stages
  * there is a micro-batch for each, so that every stage has work; a sequence stays in its micro-batch, and a
  * micro-batch's steps run in order. */
 typedef struct tri_plan_header {
@@ -129,7 +142,8 @@ static inline bool tri_plan_brings_mask(const tri_plan_seq *s) {
   return s->flags & TRI_SEQ_FLAG_MASK && s->kind != TRI_SEQ_FORK;
 }
 /* ids: tri_plan_num_ids of them: the tokens' own, and the one after those that are scored.
- * params: NULL without TRI_SEQ_FLAG_PARAMS and TRI_SEQ_FLAG_MASK. */
+ * params: NULL without TRI_SEQ_FLAG_PARAMS and TRI_SEQ_FLAG_MASK. The caller has asked tri_plan_has_room before:
+ * nothing is checked here. What is given is copied. */
 void tri_plan_add(tri_plan_writer *w, const tri_plan_seq *seq, const uint32_t *ids, const int32_t *blocks,
                   const tri_sample_params *params, uint32_t num_prompt);
 void tri_plan_add_copy(tri_plan_writer *w, int32_t src, int32_t dst);

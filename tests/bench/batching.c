@@ -293,7 +293,7 @@ static tri_status make_requests(struct bench *b) {
 static tri_status set_up(struct bench *b, tri_error *err) {
   const tri_serve_options *o = &b->o.serve;
   tri_model_config model;
-  TRI_CHECK(tri_model_config_load_by(o->model, TRI_CONFIG_RULES(o), &model, err));
+  TRI_CHECK(tri_model_config_load(o->model, TRI_CONFIG_RULES(o), &model, err));
   TRI_CHECK(check(&b->o, &model, err));
   int most = o->max_num_seqs ? o->max_num_seqs : SLOTS, slots = most < b->o.requests ? most : b->o.requests;
   int len = b->o.max_in + b->o.max_out;

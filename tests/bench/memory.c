@@ -254,8 +254,9 @@ static tri_status load_model(struct bench *b, tri_error *err) {
                           .max_num_batched_tokens = o->batch * o->max_len,
                           .block_size = 16,
                           .max_model_len = o->max_len};
-  TRI_CHECK(o->model ? tri_model_config_load(o->model, &whole, err)
-                     : tri_model_config_parse(bert_base, strlen(bert_base), NULL, 0, &whole, err));
+  TRI_CHECK(o->model
+                ? tri_model_config_load(o->model, (tri_config_rules){0}, &whole, err)
+                : tri_model_config_parse(bert_base, strlen(bert_base), NULL, 0, (tri_config_rules){0}, &whole, err));
   b->model = whole;
   if (whole.seq2seq.on) tri_model_config_source(&whole, &b->model);
   if (tri_limits_make(&b->model, &lc, &b->limits, NULL) != TRI_OK) {

@@ -57,7 +57,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   size_t config_len = cut ? (size_t)(cut - data) : size, generation_len = cut ? size - config_len - 3 : 0;
   tri_model_config c;
   tri_error err = {0};
-  if (tri_model_config_parse(config, config_len, generation, generation_len, &c, &err) == TRI_OK)
+  if (tri_model_config_parse(config, config_len, generation, generation_len, (tri_config_rules){0}, &c, &err) == TRI_OK)
     check(&c);
   else if (err.status == TRI_OK || !err.message[0])
     abort();

@@ -466,7 +466,7 @@ cleanup:
 static tri_status set_up(struct mc_check *c, tri_pool *pool, tri_error *err) {
   tri_status st;
   tri_model_config model;
-  TRI_TRY(tri_model_config_load(c->dir, &model, err));
+  TRI_TRY(tri_model_config_load(c->dir, (tri_config_rules){0}, &model, err));
   TRI_TRY(read_expected(c->dir, model.encoder, &c->exp, err));
   TRI_TRY(mc_rounding_read(c, model.seq2seq.on, err));
   tri_backend_config bc = {

@@ -377,7 +377,7 @@ START_TEST(published_folders) {
     ck_assert_msg(!strcmp(text, cases[i].want), "%s: %s", path, text);
     chat_template_free(t);
     if (strcmp(cases[i].folder, "v4-mamba") != 0)
-      ck_assert_msg(tri_model_config_load(path, &config, &err) == TRI_OK, "%s", err.message);
+      ck_assert_msg(tri_model_config_load(path, (tri_config_rules){0}, &config, &err) == TRI_OK, "%s", err.message);
   }
 }
 END_TEST

@@ -121,7 +121,7 @@ static tri_status parse(const member *base, const member *changes, const char *g
   char text[16384];
   write_config(base, changes, text, sizeof text);
   tri_error_clear(err);
-  return tri_model_config_parse_by(text, strlen(text), generation, generation ? strlen(generation) : 0, strict, c, err);
+  return tri_model_config_parse(text, strlen(text), generation, generation ? strlen(generation) : 0, strict, c, err);
 }
 
 static tri_model_config accept(const member *base, const member *changes) {
@@ -396,7 +396,8 @@ START_TEST(not_a_config) {
   for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
     tri_model_config c;
     tri_error err = {0};
-    ck_assert_int_eq(tri_model_config_parse(texts[i], strlen(texts[i]), NULL, 0, &c, &err), TRI_CORRUPT);
+    ck_assert_int_eq(tri_model_config_parse(texts[i], strlen(texts[i]), NULL, 0, (tri_config_rules){0}, &c, &err),
+                     TRI_CORRUPT);
     ck_assert_int_eq(err.status, TRI_CORRUPT);
   }
 }
@@ -772,7 +773,8 @@ START_TEST(every_checkpoint_of_the_tests) {
     fclose(f);
     tri_model_config c;
     tri_error err = {0};
-    ck_assert_msg(tri_model_config_parse(text, n, NULL, 0, &c, &err) == TRI_OK, "%s: %s", path, err.message);
+    ck_assert_msg(tri_model_config_parse(text, n, NULL, 0, (tri_config_rules){0}, &c, &err) == TRI_OK, "%s: %s", path,
+                  err.message);
     ck_assert(c.encoder || c.num_eos_token_ids > 0);
     for (size_t i = 0; i < families; i++)
       if (tri_arch_list[i] == c.arch && !seen[i]) seen[i] = true, met++;
@@ -781,8 +783,7 @@ START_TEST(every_checkpoint_of_the_tests) {
     memmove(brace + sizeof more, brace + 1, n - (size_t)(brace + 1 - text));
     memcpy(brace + 1, more, sizeof more - 1);
     tri_error_clear(&err);
-    ck_assert_int_eq(tri_model_config_parse_by(text, n + sizeof more - 1, NULL, 0, strict, &c, &err),
-                     TRI_UNKNOWN_FIELD);
+    ck_assert_int_eq(tri_model_config_parse(text, n + sizeof more - 1, NULL, 0, strict, &c, &err), TRI_UNKNOWN_FIELD);
     ck_assert_str_eq(err.field, "mystery_factor");
     ck_assert_msg(strstr(err.message, "mystery_factor"), "%s", err.message);
   }
@@ -790,7 +791,8 @@ START_TEST(every_checkpoint_of_the_tests) {
   ck_assert_msg(met == families, "%zu of %zu families have a checkpoint", met, families);
   tri_model_config c;
   tri_error err = {0};
-  ck_assert_int_eq(tri_model_config_load(TRI_TEST_DATA "/no such folder", &c, &err), TRI_NOT_FOUND);
+  ck_assert_int_eq(tri_model_config_load(TRI_TEST_DATA "/no such folder", (tri_config_rules){0}, &c, &err),
+                   TRI_NOT_FOUND);
   ck_assert_ptr_nonnull(strstr(err.message, "no such folder: nothing is downloaded"));
 }
 END_TEST
@@ -824,7 +826,7 @@ START_TEST(the_file_at_fault) {
     tri_error err = {0};
     write_text(FOLDER "/config.json", cases[i].config);
     write_text(FOLDER "/generation_config.json", cases[i].generation);
-    ck_assert_int_ne(tri_model_config_load(FOLDER, &c, &err), TRI_OK);
+    ck_assert_int_ne(tri_model_config_load(FOLDER, (tri_config_rules){0}, &c, &err), TRI_OK);
     ck_assert_msg(!strncmp(err.message, cases[i].message, strlen(cases[i].message)), "%s", err.message);
   }
   unlink(FOLDER "/config.json");
@@ -839,7 +841,8 @@ START_TEST(test_whole_numbers) {
   tri_model_config c;
   tri_error err = {0};
   static const char text[] = "{\"model_type\":\"llama\",\"hidden_size\":-5}";
-  ck_assert_int_eq(tri_model_config_parse(text, strlen(text), NULL, 0, &c, &err), TRI_OUT_OF_RANGE);
+  ck_assert_int_eq(tri_model_config_parse(text, strlen(text), NULL, 0, (tri_config_rules){0}, &c, &err),
+                   TRI_OUT_OF_RANGE);
   ck_assert_str_eq(err.message, "hidden_size is -5, the range is 1 to 1048576");
 }
 END_TEST

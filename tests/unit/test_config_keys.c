@@ -22,7 +22,7 @@ static tri_status parse(const char *type, const char *member, tri_config_rules r
            "\"vocab_size\":1000,\"max_position_embeddings\":512%s%s}",
            type, *member ? "," : "", member);
   tri_error_clear(err);
-  return tri_model_config_parse_by(text, strlen(text), NULL, 0, rules, c, err);
+  return tri_model_config_parse(text, strlen(text), NULL, 0, rules, c, err);
 }
 
 /* ---- published models ---- */
@@ -46,8 +46,8 @@ START_TEST(published_models) {
   for (; (config = read_line(f, &name)); count++) {
     tri_model_config c;
     tri_error err = {0};
-    ck_assert_msg(tri_model_config_parse(config, strlen(config), NULL, 0, &c, &err) == TRI_OK, "%s: %s", name,
-                  err.message);
+    ck_assert_msg(tri_model_config_parse(config, strlen(config), NULL, 0, (tri_config_rules){0}, &c, &err) == TRI_OK,
+                  "%s: %s", name, err.message);
     ck_assert_msg(!c.unknown_keys[0], "%s: %s", name, c.unknown_keys);
   }
   fclose(f);

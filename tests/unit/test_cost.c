@@ -327,7 +327,8 @@ END_TEST
 START_TEST(shares_of_a_model) {
   tri_model_config c;
   tri_error err = {0};
-  ck_assert_msg(tri_model_config_load(TRI_TEST_DATA "/checkpoints/llama", &c, &err) == TRI_OK, "%s", err.message);
+  ck_assert_msg(tri_model_config_load(TRI_TEST_DATA "/checkpoints/llama", (tri_config_rules){0}, &c, &err) == TRI_OK,
+                "%s", err.message);
   for (int tp = 1; tp <= 2; tp++) {
     tri_cost_share got = {0};
     for (int rank = 0; rank < tp; rank++) {
@@ -355,7 +356,9 @@ START_TEST(shares_of_experts) {
   tri_error err = {0};
   tri_shard s;
   tri_cost_share got = {0};
-  ck_assert_msg(tri_model_config_load(TRI_TEST_DATA "/checkpoints/mixtral_odd", &c, &err) == TRI_OK, "%s", err.message);
+  ck_assert_msg(tri_model_config_load(TRI_TEST_DATA "/checkpoints/mixtral_odd", (tri_config_rules){0}, &c, &err) ==
+                    TRI_OK,
+                "%s", err.message);
   tri_parallel p = {.tp = 2, .pp = 1, .dp = 2, .ep = 2};
   ck_assert_int_eq(tri_shard_make(&c, p, &s, &err), TRI_OK);
   ck_assert_int_eq(tri_cost_share_add(&c, &s, TRI_BF16, TRI_QUANTIZE_NONE, TRI_BF16, &got, &err), TRI_OK);

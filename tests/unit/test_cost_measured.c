@@ -84,7 +84,8 @@ static double predict(const struct row *r) {
   tri_cost_share stages[2] = {{0}};
   tri_cost cost;
   tri_error err = {0};
-  ck_assert_msg(tri_model_config_parse(r->model, strlen(r->model), NULL, 0, &c, &err) == TRI_OK, "%s", err.message);
+  ck_assert_msg(tri_model_config_parse(r->model, strlen(r->model), NULL, 0, (tri_config_rules){0}, &c, &err) == TRI_OK,
+                "%s", err.message);
   tri_parallel p = {.tp = r->tp, .pp = r->pp};
   for (p.pp_rank = 0; p.pp_rank < p.pp; p.pp_rank++) {
     tri_shard s;
@@ -123,8 +124,9 @@ START_TEST(measured_on_a_cpu) {
   tri_shard s;
   tri_cost_share stage = {0};
   tri_error err = {0};
-  ck_assert_msg(tri_model_config_load(TRI_SOURCE "/tests/data/configs/llama-100m", &c, &err) == TRI_OK, "%s",
-                err.message);
+  ck_assert_msg(tri_model_config_load(TRI_SOURCE "/tests/data/configs/llama-100m", (tri_config_rules){0}, &c, &err) ==
+                    TRI_OK,
+                "%s", err.message);
   ck_assert_int_eq(tri_shard_make(&c, (tri_parallel){.tp = 1, .pp = 1}, &s, &err), TRI_OK);
   ck_assert_int_eq(tri_cost_share_add(&c, &s, TRI_DTYPE_COUNT, TRI_QUANTIZE_NONE, TRI_F32, &stage, &err), TRI_OK);
   compute_all_rows(&stage);

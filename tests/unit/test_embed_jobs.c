@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "coordinator/core.h"
 #include "coordinator/jobs/jobs_impl.h"
@@ -139,6 +140,16 @@ static void start(struct world *w, uint64_t epoch) {
 
 typedef enum kind { DECODER, EMBEDDER, CLASSIFIER, TOKEN_CLASSIFIER } kind;
 
+static void load_labels(struct world *w, const char *config, int num_labels) {
+  tri_error err = {0};
+  mkdir(TRI_TEST_SCRATCH "/embed_jobs", 0700);
+  FILE *f = fopen(TRI_TEST_SCRATCH "/embed_jobs/config.json", "w");
+  ck_assert_ptr_nonnull(f);
+  fputs(config, f);
+  ck_assert_int_eq(fclose(f), 0);
+  ck_assert_int_eq(tri_labels_load(TRI_TEST_SCRATCH "/embed_jobs", (size_t)num_labels, &w->labels, &err), TRI_OK);
+}
+
 /* config: of a classifier, for its labels. tokenizer: a folder, or NULL. */
 static struct world *create_with(kind k, const char *config, int num_labels, const char *tokenizer) {
   struct world *w = calloc(1, sizeof *w);
@@ -152,8 +163,7 @@ static struct world *create_with(kind k, const char *config, int num_labels, con
   w->model.head.has_pooler = k == EMBEDDER;
   w->model.head.pooling = TRI_POOL_FIRST;
   w->model.head.num_labels = num_labels;
-  if (k > EMBEDDER)
-    ck_assert_int_eq(tri_labels_parse(config, strlen(config), (size_t)num_labels, &w->labels, &err), TRI_OK);
+  if (k > EMBEDDER) load_labels(w, config, num_labels);
   char path[500];
   snprintf(path, sizeof path, "%s/tokenizers/%s/tokenizer.json", TRI_TEST_DATA, tokenizer ? tokenizer : "");
   if (tokenizer) ck_assert_int_eq(tri_tokenizer_load(path, &w->tokenizer, &err), TRI_OK);

@@ -117,7 +117,7 @@ START_TEST(of_any_file) {
   put("generation_config.json", f->generation);
   put("tokenizer_config.json", f->tokenizer_config);
   put("tokenizer.json", f->tokenizer);
-  ck_assert_msg(tri_model_config_load(FOLDER, &c, &err) == TRI_OK, "%s", err.message);
+  ck_assert_msg(tri_model_config_load(FOLDER, (tri_config_rules){0}, &c, &err) == TRI_OK, "%s", err.message);
   ck_assert_int_eq(c.num_eos_token_ids, f->num);
   for (int i = 0; i < f->num; i++) ck_assert_uint_eq(c.eos_token_ids[i], f->ids[i]);
 }

@@ -63,7 +63,7 @@ static tri_status load(const char *dir, const struct damage *d, tri_parallel p, 
   tri_backend *be = NULL, *host = NULL;
   tri_weights *w = NULL;
   tri_shard s;
-  ck_assert_msg(tri_model_config_load(dir, &c, err) == TRI_OK, "%s", err->message);
+  ck_assert_msg(tri_model_config_load(dir, (tri_config_rules){0}, &c, err) == TRI_OK, "%s", err->message);
   ck_assert_int_eq(tri_checkpoint_open(dir, &ckpt, err), TRI_OK);
   ck_assert_int_eq(tri_backend_create(&(tri_backend_config){.name = "cpu"}, &be, err), TRI_OK);
   ck_assert_int_eq(tri_backend_create(&(tri_backend_config){.name = "cpu"}, &host, err), TRI_OK);

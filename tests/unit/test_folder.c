@@ -40,11 +40,13 @@ START_TEST(test_adapter) {
   tri_model_config c;
   tri_error err = {0};
   put("adapter_config.json", "{\"base_model_name_or_path\":\"meta-llama/Llama-3.1-8B\",\"peft_type\":\"LORA\"}");
-  expect(tri_model_config_load(dir, &c, &err), &err, "adapter (LoRA) of meta-llama/Llama-3.1-8B", "merge_and_unload");
+  expect(tri_model_config_load(dir, (tri_config_rules){0}, &c, &err), &err, "adapter (LoRA) of meta-llama/Llama-3.1-8B",
+         "merge_and_unload");
   put("adapter_config.json", "not JSON");
   put("config.json", "{}"); /* of the model below it, perhaps */
   err = (tri_error){0};
-  expect(tri_model_config_load(dir, &c, &err), &err, "adapter (LoRA) of another model", "merge_and_unload");
+  expect(tri_model_config_load(dir, (tri_config_rules){0}, &c, &err), &err, "adapter (LoRA) of another model",
+         "merge_and_unload");
   take_away("adapter_config.json");
   take_away("config.json");
 }
@@ -56,18 +58,20 @@ START_TEST(test_gguf) {
   tri_error err = {0};
   char path[4096];
   put("llama-q4_k_m.gguf", "GGUF");
-  expect(tri_model_config_load(dir, &c, &err), &err, "llama-q4_k_m.gguf is a GGUF file", "safetensors");
+  expect(tri_model_config_load(dir, (tri_config_rules){0}, &c, &err), &err, "llama-q4_k_m.gguf is a GGUF file",
+         "safetensors");
   ck_assert(strstr(err.message, "gguf_file=") && strstr(err.message, "dtype=") && strstr(err.message, "AutoTokenizer"));
   err = (tri_error){0};
   snprintf(path, sizeof path, "%s/llama-q4_k_m.gguf", dir);
-  expect(tri_model_config_load(path, &c, &err), &err, "llama-q4_k_m.gguf is a GGUF file", "safetensors");
+  expect(tri_model_config_load(path, (tri_config_rules){0}, &c, &err), &err, "llama-q4_k_m.gguf is a GGUF file",
+         "safetensors");
   err = (tri_error){0};
   expect(tri_checkpoint_open(dir, &ckpt, &err), &err, "GGUF", "safetensors"); /* beside a config.json */
   take_away("llama-q4_k_m.gguf");
   put("model.bin", "");
   err = (tri_error){0};
   snprintf(path, sizeof path, "%s/model.bin", dir);
-  expect(tri_model_config_load(path, &c, &err), &err, "is a file", "folder");
+  expect(tri_model_config_load(path, (tri_config_rules){0}, &c, &err), &err, "is a file", "folder");
   take_away("model.bin");
 }
 END_TEST
@@ -117,7 +121,8 @@ START_TEST(test_quantized) {
              "{\"model_type\":\"llama\",\"hidden_size\":8,\"num_hidden_layers\":1,\"num_attention_heads\":1,"
              "\"vocab_size\":5,\"%s\":{\"quant_method\":\"%s\",\"bits\":4}}",
              cases[i].key, cases[i].method);
-    expect(tri_model_config_parse(json, strlen(json), NULL, 0, &c, &err), &err, cases[i].method, cases[i].way);
+    expect(tri_model_config_parse(json, strlen(json), NULL, 0, (tri_config_rules){0}, &c, &err), &err, cases[i].method,
+           cases[i].way);
     ck_assert_str_eq(err.field, cases[i].key);
   }
 }

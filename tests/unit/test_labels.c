@@ -3,15 +3,28 @@
 #include <check.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "runtime/model/labels.h"
 
 Suite *suite_labels(void);
 
+#define FOLDER TRI_TEST_SCRATCH "/labels"
+
+/* Loads labels from a folder whose config.json is this. */
+static tri_status load(const char *json, size_t count, tri_labels *out, tri_error *err) {
+  mkdir(FOLDER, 0700);
+  FILE *f = fopen(FOLDER "/config.json", "w");
+  ck_assert_ptr_nonnull(f);
+  fputs(json, f);
+  ck_assert_int_eq(fclose(f), 0);
+  return tri_labels_load(FOLDER, count, out, err);
+}
+
 static tri_labels accept(const char *json, size_t count) {
   tri_labels l = {0};
   tri_error err = {0};
-  ck_assert_msg(tri_labels_parse(json, strlen(json), count, &l, &err) == TRI_OK, "%s", err.message);
+  ck_assert_msg(load(json, count, &l, &err) == TRI_OK, "%s", err.message);
   ck_assert_uint_eq(l.count, count);
   return l;
 }
@@ -19,7 +32,7 @@ static tri_labels accept(const char *json, size_t count) {
 static void refuse(const char *json, size_t count, tri_status status, const char *field) {
   tri_labels l = {0};
   tri_error err = {0};
-  ck_assert_int_eq(tri_labels_parse(json, strlen(json), count, &l, &err), status);
+  ck_assert_int_eq(load(json, count, &l, &err), status);
   ck_assert_str_eq(err.field, field);
   ck_assert_ptr_null(l.names);
 }
@@ -74,16 +87,11 @@ START_TEST(test_refused_names) {
 END_TEST
 
 START_TEST(test_file_at_fault) {
-  static const char path[] = TRI_TEST_SCRATCH "/config.json";
+  static const char path[] = FOLDER "/config.json";
   tri_labels l = {0};
   tri_error err = {0};
-  FILE *f = fopen(path, "w");
-  ck_assert_ptr_nonnull(f);
-  fputs("{\"id2label\":[\"a\"]}", f);
-  ck_assert_int_eq(fclose(f), 0);
-  ck_assert_int_eq(tri_labels_load(TRI_TEST_SCRATCH, 1, &l, &err), TRI_INVALID_ARGUMENT);
+  ck_assert_int_eq(load("{\"id2label\":[\"a\"]}", 1, &l, &err), TRI_INVALID_ARGUMENT);
   ck_assert_msg(!strncmp(err.message, path, strlen(path)), "%s", err.message);
-  remove(path);
 }
 END_TEST
 

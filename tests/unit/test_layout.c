@@ -485,8 +485,9 @@ START_TEST(stages_by_work) {
     tri_model_config c;
     tri_error err = {0};
     int at = 0;
-    ck_assert_msg(tri_model_config_parse(cases[i].config, strlen(cases[i].config), NULL, 0, &c, &err) == TRI_OK, "%s",
-                  err.message);
+    ck_assert_msg(tri_model_config_parse(cases[i].config, strlen(cases[i].config), NULL, 0, (tri_config_rules){0}, &c,
+                                         &err) == TRI_OK,
+                  "%s", err.message);
     for (int stage = 0; stage < cases[i].pp; stage++) {
       tri_range r =
           tri_stage_layers(&c, (tri_parallel){.tp = 1, .pp = cases[i].pp, .quantized = cases[i].quantized}, stage);
@@ -527,7 +528,7 @@ START_TEST(slices_of_units) {
       tri_model_config c;
       tri_shard s;
       int at = 0, n = snprintf(text, sizeof text, config, sizes[i]);
-      ck_assert_int_eq(tri_model_config_parse(text, (size_t)n, NULL, 0, &c, NULL), TRI_OK);
+      ck_assert_int_eq(tri_model_config_parse(text, (size_t)n, NULL, 0, (tri_config_rules){0}, &c, NULL), TRI_OK);
       for (int r = 0; r < tp; r++) {
         ck_assert_int_eq(tri_shard_make(&c, (tri_parallel){.tp = tp, .pp = 1, .tp_rank = r}, &s, NULL), TRI_OK);
         ck_assert_int_eq(s.ff.first, at);

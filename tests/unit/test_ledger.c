@@ -23,7 +23,7 @@ static void open_case(struct ledger_case *k, const char *name) {
   tri_error err = {0};
   tri_limits_config lc = {.max_num_seqs = 4, .max_num_batched_tokens = 64, .block_size = 16, .max_model_len = 64};
   snprintf(dir, sizeof dir, "%s/checkpoints/%s", TRI_TEST_DATA, name);
-  ck_assert_msg(tri_model_config_load(dir, &k->c, &err) == TRI_OK, "%s", err.message);
+  ck_assert_msg(tri_model_config_load(dir, (tri_config_rules){0}, &k->c, &err) == TRI_OK, "%s", err.message);
   ck_assert_int_eq(tri_shard_make(&k->c, (tri_parallel){.tp = 1, .pp = 1, .tp_rank = 0, .pp_rank = 0}, &k->s, &err),
                    TRI_OK);
   ck_assert_int_eq(tri_limits_make(&k->c, &lc, &k->limits, &err), TRI_OK);

@@ -54,8 +54,9 @@ static void open_shape(struct shape *k, int shape, int tp, int pp, bool device) 
   tri_error err = {0};
   tri_limits_config lc = {.device = device}; /* nothing is asked for */
   tri_parallel p = {.tp = tp, .pp = pp, .pp_rank = pp - 1};
-  ck_assert_msg(tri_model_config_parse(shapes[shape], strlen(shapes[shape]), NULL, 0, &k->c, &err) == TRI_OK, "%s",
-                err.message);
+  ck_assert_msg(tri_model_config_parse(shapes[shape], strlen(shapes[shape]), NULL, 0, (tri_config_rules){0}, &k->c,
+                                       &err) == TRI_OK,
+                "%s", err.message);
   ck_assert_int_eq(tri_shard_make(&k->c, p, &k->s, &err), TRI_OK);
   ck_assert_int_eq(tri_limits_make(&k->c, &lc, &k->limits, &err), TRI_OK);
   k->offload = (tri_offload_config){.tier = TRI_OFFLOAD_AUTO, .gpu_layers = -1};

@@ -277,7 +277,7 @@ START_TEST(every_element_of_every_shard) {
   snprintf(dir, sizeof dir, "%s/checkpoints/%s", TRI_TEST_DATA, folders[_i].dir);
   tri_model_config c;
   tri_error err = {0};
-  ck_assert_msg(tri_model_config_load(dir, &c, &err) == TRI_OK, "%s", err.message);
+  ck_assert_msg(tri_model_config_load(dir, (tri_config_rules){0}, &c, &err) == TRI_OK, "%s", err.message);
   struct file f = open_file(dir);
   tri_backend *be = make_backend();
   for (size_t k = 0; k < sizeof layouts / sizeof *layouts; k++)
@@ -308,7 +308,7 @@ START_TEST(a_tied_head_shares_the_embeddings_memory) {
   tri_model_config c;
   tri_shard s;
   tri_weights *w = NULL;
-  ck_assert_int_eq(tri_model_config_load(dir, &c, NULL), TRI_OK);
+  ck_assert_int_eq(tri_model_config_load(dir, (tri_config_rules){0}, &c, NULL), TRI_OK);
   ck_assert(c.head.tie_word_embeddings);
   struct file f = open_file(dir);
   tri_backend *be = make_backend();
@@ -325,7 +325,7 @@ START_TEST(layers_share_their_weights) {
   char dir[700];
   snprintf(dir, sizeof dir, "%s/checkpoints/albert_odd", TRI_TEST_DATA);
   tri_model_config c;
-  ck_assert_int_eq(tri_model_config_load(dir, &c, NULL), TRI_OK);
+  ck_assert_int_eq(tri_model_config_load(dir, (tri_config_rules){0}, &c, NULL), TRI_OK);
   ck_assert(c.shared_layers && c.num_layers == 3);
   struct file f = open_file(dir);
   tri_backend *be = make_backend();
@@ -393,8 +393,9 @@ START_TEST(pieces_change_nothing) {
     char path[700];
     tri_checkpoint *ckpt = NULL;
     snprintf(path, sizeof path, "%s/checkpoints/%.255s", TRI_TEST_DATA, e->d_name);
-    if (*e->d_name == '.' || number++ % PARTS != _i || tri_model_config_load(path, &c, NULL) != TRI_OK ||
-        c.seq2seq.on || tri_checkpoint_open(path, &ckpt, NULL) != TRI_OK)
+    if (*e->d_name == '.' || number++ % PARTS != _i ||
+        tri_model_config_load(path, (tri_config_rules){0}, &c, NULL) != TRI_OK || c.seq2seq.on ||
+        tri_checkpoint_open(path, &ckpt, NULL) != TRI_OK)
       continue;
     for (int tp = 1; tp <= 2; tp++) {
       tri_parallel p = {.tp = tp, .pp = 1, .tp_rank = tp - 1};
@@ -422,7 +423,7 @@ START_TEST(checked_without_reading) {
     tri_checkpoint *ckpt;
     tri_error err = {0};
     snprintf(path, sizeof path, "%s/checkpoints/%.255s", TRI_TEST_DATA, e->d_name);
-    if (*e->d_name == '.' || tri_model_config_load(path, &c, NULL) != TRI_OK ||
+    if (*e->d_name == '.' || tri_model_config_load(path, (tri_config_rules){0}, &c, NULL) != TRI_OK ||
         tri_checkpoint_open(path, &ckpt, NULL) != TRI_OK)
       continue;
     tri_weights_find_head(&c, ckpt);
@@ -482,7 +483,7 @@ START_TEST(own_experts_only) { /* of each model linear, round robin, and with co
   tri_weights *whole = NULL, *part;
   char dir[700];
   snprintf(dir, sizeof dir, "%s/checkpoints/%s", TRI_TEST_DATA, names[_i % 2]);
-  ck_assert_int_eq(tri_model_config_load(dir, &c, &err), TRI_OK);
+  ck_assert_int_eq(tri_model_config_load(dir, (tri_config_rules){0}, &c, &err), TRI_OK);
   struct file f = open_file(dir);
   tri_backend *be = make_backend();
   tri_expert_placement *placement;
@@ -520,7 +521,7 @@ START_TEST(dummy_weights_are_the_same_in_every_layout) {
   tri_model_config c;
   tri_shard s;
   tri_weights *whole = NULL, *other = NULL;
-  ck_assert_int_eq(tri_model_config_load(dir, &c, NULL), TRI_OK);
+  ck_assert_int_eq(tri_model_config_load(dir, (tri_config_rules){0}, &c, NULL), TRI_OK);
   tri_backend *be = make_backend();
   ck_assert_int_eq(tri_shard_make(&c, (tri_parallel){.tp = 1, .pp = 1, .tp_rank = 0, .pp_rank = 0}, &s, NULL), TRI_OK);
   ck_assert_int_eq(tri_weights_dummy(be, &c, &s, 7, TRI_F32, TRI_QUANTIZE_NONE, &whole, NULL), TRI_OK);
@@ -638,7 +639,8 @@ static tri_status load_tiny(const char *config, tri_parallel p, tri_error *err) 
   struct file f = open_file(FOLDER);
   tri_backend *be = make_backend();
   tri_error_clear(err);
-  ck_assert_msg(tri_model_config_parse(config, strlen(config), NULL, 0, &c, err) == TRI_OK, "%s", err->message);
+  ck_assert_msg(tri_model_config_parse(config, strlen(config), NULL, 0, (tri_config_rules){0}, &c, err) == TRI_OK, "%s",
+                err->message);
   ck_assert_int_eq(tri_shard_make(&c, p, &s, err), TRI_OK);
   tri_status st = tri_weights_load(be, &c, &s, f.ckpt, TRI_DTYPE_COUNT, TRI_QUANTIZE_NONE, &w, err);
   ck_assert((st == TRI_OK) == (w != NULL) && (st == TRI_OK) == (err->status == TRI_OK));
@@ -746,7 +748,7 @@ START_TEST(a_file_that_shrinks) {
   write_checkpoint(-1);
   struct file f = open_file(FOLDER);
   tri_backend *be = make_backend();
-  ck_assert_int_eq(tri_model_config_parse(tiny, strlen(tiny), NULL, 0, &c, &err), TRI_OK);
+  ck_assert_int_eq(tri_model_config_parse(tiny, strlen(tiny), NULL, 0, (tri_config_rules){0}, &c, &err), TRI_OK);
   ck_assert_int_eq(tri_shard_make(&c, one, &s, &err), TRI_OK);
   struct stat sb;
   ck_assert_int_eq(stat(FOLDER "/model.safetensors", &sb), 0);
@@ -780,7 +782,7 @@ START_TEST(refused_before_and_lost_after) {
   tiny_tensors();
   write_checkpoint(-1);
   struct file f = open_file(FOLDER);
-  ck_assert_int_eq(tri_model_config_parse(tiny, strlen(tiny), NULL, 0, &c, NULL), TRI_OK);
+  ck_assert_int_eq(tri_model_config_parse(tiny, strlen(tiny), NULL, 0, (tri_config_rules){0}, &c, NULL), TRI_OK);
   ck_assert_int_eq(tri_shard_make(&c, one, &s, NULL), TRI_OK);
   for (int how = 0; how < 3; how++) {
     static const tri_status want[] = {TRI_NO_MEMORY, TRI_TOO_LARGE, TRI_DEVICE_LOST};
@@ -829,7 +831,7 @@ START_TEST(tensors_at_odd_places) {
     tri_weights *w = NULL;
     struct file f = open_file(FOLDER);
     tri_backend *be = make_backend();
-    ck_assert_int_eq(tri_model_config_parse(tiny, strlen(tiny), NULL, 0, &c, &err), TRI_OK);
+    ck_assert_int_eq(tri_model_config_parse(tiny, strlen(tiny), NULL, 0, (tri_config_rules){0}, &c, &err), TRI_OK);
     ck_assert_int_eq(tri_shard_make(&c, one, &s, &err), TRI_OK);
     for (int narrow = 0; narrow < 2; narrow++) {
       tri_dtype type = narrow ? TRI_BF16 : TRI_F32;

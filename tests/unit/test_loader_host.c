@@ -50,7 +50,7 @@ START_TEST(experts_in_the_hosts_memory) {
   tri_error err = {0};
   char dir[700];
   snprintf(dir, sizeof dir, "%s/checkpoints/%s", TRI_TEST_DATA, names[_i % 3]);
-  ck_assert_int_eq(tri_model_config_load(dir, &c, &err), TRI_OK);
+  ck_assert_int_eq(tri_model_config_load(dir, (tri_config_rules){0}, &c, &err), TRI_OK);
   tri_checkpoint *ckpt = NULL;
   ck_assert_int_eq(tri_checkpoint_open(dir, &ckpt, &err), TRI_OK);
   tri_backend *be = make_backend(), *host = make_backend();

@@ -22,7 +22,7 @@ static tri_status parse(const char *dtype, const char *quantization, tri_stored 
            "{\"model_type\":\"llama\",\"hidden_size\":8,\"num_hidden_layers\":1,\"num_attention_heads\":1,"
            "\"vocab_size\":5,%s\"quantization_config\":%s%s%s}",
            dtype, quantization[0] == '"' ? "{" : "", quantization, quantization[0] == '"' ? "}" : "");
-  tri_status st = tri_model_config_parse(json, strlen(json), NULL, 0, &c, err);
+  tri_status st = tri_model_config_parse(json, strlen(json), NULL, 0, (tri_config_rules){0}, &c, err);
   *out = c.stored;
   return st;
 }

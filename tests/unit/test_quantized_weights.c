@@ -126,8 +126,8 @@ static void open_model(int i, tri_model_config *c, tri_checkpoint **ckpt) {
   tri_error err = {0};
   const char *json = models[i].config;
   snprintf(dir, sizeof dir, "%s/checkpoints/%s", TRI_TEST_DATA, models[i].name);
-  tri_status st =
-      json ? tri_model_config_parse(json, strlen(json), NULL, 0, c, &err) : tri_model_config_load(dir, c, &err);
+  tri_status st = json ? tri_model_config_parse(json, strlen(json), NULL, 0, (tri_config_rules){0}, c, &err)
+                       : tri_model_config_load(dir, (tri_config_rules){0}, c, &err);
   ck_assert_msg(st == TRI_OK, "%s: %s", models[i].name, err.message);
   if (json) write_checkpoint(c, NULL);
   st = tri_checkpoint_open(json ? DIR : dir, ckpt, &err);
@@ -301,7 +301,7 @@ static tri_status load_bad(const char *config, const char *bad, tri_error *err) 
   tri_checkpoint *ckpt = NULL;
   tri_backend *be = make_backend();
   tri_error_clear(err);
-  ck_assert_int_eq(tri_model_config_parse(config, strlen(config), NULL, 0, &c, err), TRI_OK);
+  ck_assert_int_eq(tri_model_config_parse(config, strlen(config), NULL, 0, (tri_config_rules){0}, &c, err), TRI_OK);
   write_checkpoint(&c, bad);
   ck_assert_int_eq(tri_checkpoint_open(DIR, &ckpt, err), TRI_OK);
   ck_assert_int_eq(tri_shard_make(&c, (tri_parallel){.tp = 1, .pp = 1, .tp_rank = 0, .pp_rank = 0}, &s, err), TRI_OK);

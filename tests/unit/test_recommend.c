@@ -38,7 +38,8 @@ static void make_paper(const struct paper *p, tri_model_config *c) {
                "\"mlp_only_layers\":[],\"vocab_size\":51200,\"max_position_embeddings\":2048,\"hidden_act\":\"silu\","
                "\"rms_norm_eps\":1e-6,\"tie_word_embeddings\":true,\"torch_dtype\":\"float16\"}",
                p->hidden, p->layers, p->heads, p->heads, p->hidden / p->heads, 4 * p->hidden, 4 * p->hidden);
-  ck_assert_msg(tri_model_config_parse(text, (size_t)n, NULL, 0, c, &err) == TRI_OK, "%s", err.message);
+  ck_assert_msg(tri_model_config_parse(text, (size_t)n, NULL, 0, (tri_config_rules){0}, c, &err) == TRI_OK, "%s",
+                err.message);
   c->mlp.gated = false;
 }
 
@@ -80,7 +81,7 @@ static void open_model(const char *name, tri_model_config *c) {
   char dir[700];
   tri_error err = {0};
   snprintf(dir, sizeof dir, "%s/checkpoints/%s", TRI_TEST_DATA, name);
-  ck_assert_msg(tri_model_config_load(dir, c, &err) == TRI_OK, "%s", err.message);
+  ck_assert_msg(tri_model_config_load(dir, (tri_config_rules){0}, c, &err) == TRI_OK, "%s", err.message);
 }
 
 /* Parses flags as a program would. */

@@ -57,7 +57,8 @@ static tri_status read_with(const char *modules, const char *pooling, tri_poolin
   clear();
   if (modules) put("modules.json", modules);
   if (pooling) put("1_Pooling/config.json", pooling);
-  ck_assert_msg(tri_model_config_parse(bert, strlen(bert), NULL, 0, c, err) == TRI_OK, "%s", err->message);
+  ck_assert_msg(tri_model_config_parse(bert, strlen(bert), NULL, 0, (tri_config_rules){0}, c, err) == TRI_OK, "%s",
+                err->message);
   return tri_model_config_pool(dir, wish, c, err);
 }
 
@@ -145,7 +146,7 @@ END_TEST
 static tri_status with_file(const char *name, const char *text, tri_model_config *c, tri_error *err) {
   accept("[" TWO "]", MODES(false, true, false), TRI_POOL_NONE);
   *err = (tri_error){0};
-  ck_assert_int_eq(tri_model_config_parse(bert, strlen(bert), NULL, 0, c, err), TRI_OK);
+  ck_assert_int_eq(tri_model_config_parse(bert, strlen(bert), NULL, 0, (tri_config_rules){0}, c, err), TRI_OK);
   put(name, text);
   return tri_model_config_pool(dir, TRI_POOL_NONE, c, err);
 }

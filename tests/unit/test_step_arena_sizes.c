@@ -53,7 +53,9 @@ START_TEST(it_is_no_larger_than_its_busiest_operator) {
   tri_step_arena a;
   tri_error err = {0};
   tri_limits limits = {.max_num_seqs = k->seqs, .max_num_batched_tokens = k->tokens, .max_model_len = 512};
-  ck_assert_msg(tri_model_config_parse(k->config, strlen(k->config), NULL, 0, &c, &err) == TRI_OK, "%s", err.message);
+  ck_assert_msg(tri_model_config_parse(k->config, strlen(k->config), NULL, 0, (tri_config_rules){0}, &c, &err) ==
+                    TRI_OK,
+                "%s", err.message);
   ck_assert_int_eq(tri_shard_make(&c, (tri_parallel){.tp = k->tp, .pp = 1}, &s, NULL), TRI_OK);
   tri_step_arena_config ac = {.model = &c, .shard = &s, .limits = &limits, .num_micro_batches = 1};
   ac.gemms = tri_step_arena_type(&c, _i % 2, TRI_BF16);
@@ -77,7 +79,9 @@ START_TEST(micro_batches_have_streams_of_their_own) {
   tri_buffers b;
   char *base = (char *)(uintptr_t)4096;
   tri_limits limits = {.max_num_seqs = 2, .max_num_batched_tokens = 7, .max_model_len = 16};
-  ck_assert_int_eq(tri_model_config_parse(shapes[0].config, strlen(shapes[0].config), NULL, 0, &c, NULL), TRI_OK);
+  ck_assert_int_eq(
+      tri_model_config_parse(shapes[0].config, strlen(shapes[0].config), NULL, 0, (tri_config_rules){0}, &c, NULL),
+      TRI_OK);
   ck_assert_int_eq(tri_shard_make(&c, (tri_parallel){.tp = 1, .pp = MICRO_BATCHES, .pp_rank = 1}, &s, NULL), TRI_OK);
   tri_step_arena_config ac = {.model = &c, .shard = &s, .limits = &limits, .num_micro_batches = MICRO_BATCHES};
   ck_assert_int_eq(tri_step_arena_plan(&ac, &a, NULL), TRI_OK);
@@ -99,7 +103,9 @@ START_TEST(sizes_that_no_memory_has_are_refused) {
   tri_shard s;
   tri_step_arena a;
   tri_limits limits = {.max_num_seqs = 2, .max_num_batched_tokens = INT32_MAX, .max_model_len = 16};
-  ck_assert_int_eq(tri_model_config_parse(shapes[0].config, strlen(shapes[0].config), NULL, 0, &c, NULL), TRI_OK);
+  ck_assert_int_eq(
+      tri_model_config_parse(shapes[0].config, strlen(shapes[0].config), NULL, 0, (tri_config_rules){0}, &c, NULL),
+      TRI_OK);
   c.vocab_size = INT32_MAX;
   c.mlp.intermediate_size = INT32_MAX / 2;
   ck_assert_int_eq(tri_shard_make(&c, (tri_parallel){.tp = 1, .pp = 1}, &s, NULL), TRI_OK);

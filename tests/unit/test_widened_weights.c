@@ -335,8 +335,8 @@ static void open_model(int i, tri_model_config *c, tri_checkpoint **ckpt) {
   tri_error err = {0};
   const char *json = models[i].config;
   snprintf(dir, sizeof dir, "%s/checkpoints/%s", TRI_TEST_DATA, models[i].name);
-  tri_status st =
-      json ? tri_model_config_parse(json, strlen(json), NULL, 0, c, &err) : tri_model_config_load(dir, c, &err);
+  tri_status st = json ? tri_model_config_parse(json, strlen(json), NULL, 0, (tri_config_rules){0}, c, &err)
+                       : tri_model_config_load(dir, (tri_config_rules){0}, c, &err);
   ck_assert_msg(st == TRI_OK, "%s: %s", models[i].name, err.message);
   ck_assert_int_ne((int)c->stored.method, TRI_STORED_PLAIN);
   *ckpt = json ? make_random(c, "F32") : open_checkpoint(dir);

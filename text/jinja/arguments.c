@@ -4,6 +4,8 @@
 
 #include "text/jinja/exec.h"
 
+/* Arguments of functions, found by place or by name as Python finds them, and their types checked with Python's words.
+ */
 const jv *j_argument(const jargs *a, size_t i, const char *name) {
   if (i < a->n) return &a->list[i];
   for (size_t k = 0; name && k < a->num_named; k++)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The syntax tree of a template. Nodes and their texts live in the template's arena. */
+/* The syntax tree of a template. Nodes and their texts live in the template's arena. A tree is constant once it is
+ * parsed, so that several threads may render it. */
 #ifndef TRI_TEXT_JINJA_AST_H
 #define TRI_TEXT_JINJA_AST_H
 

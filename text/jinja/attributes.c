@@ -29,6 +29,7 @@ static jv loop_attribute(const jloop *l, const char *text) {
   return j_undefined(text);
 }
 
+/* Spends steps by the size of a map: a search through it takes no memory, which would bound it. */
 static jv key_of(jx *x, const jmap *m, const char *text) {
   if (!j_spend(x, m->n / J_STEP_ITEMS)) return j_undefined(text);
   for (size_t i = 0; i < m->n; i++)
@@ -36,6 +37,8 @@ static jv key_of(jx *x, const jmap *m, const char *text) {
   return j_undefined(text);
 }
 
+/* Looks in the order of jinja2's getattr: methods first, then keys. A method of a value that has none of that name is
+ * undefined. */
 jv j_attribute(jx *x, jv of, const char *text) {
   of = j_harden(x, of);
   if (j_is(of, J_UNDEFINED)) return j_fail_undefined(x, of);
@@ -55,6 +58,7 @@ static int64_t index_of(int64_t i, int64_t n) {
   return i >= 0 && i < n ? i : -1;
 }
 
+/* Looks in the order of jinja2's getitem: keys first, then attributes. */
 jv j_item(jx *x, jv of, jv key) {
   bool integer = j_is(key, J_INT) || j_is(key, J_BOOL);
   size_t n;

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A render under way. A failure sticks: whatever fails says so in the render and returns an undefined value, and
- * nothing runs after it. */
+ * nothing runs after it.
+ *
+ * So functions return values, not statuses, and callers need to look at j_ok only before they use what a failure may
+ * have left NULL, or loop. All memory is the render's arena, which is freed as a whole. */
 #ifndef TRI_TEXT_JINJA_EXEC_H
 #define TRI_TEXT_JINJA_EXEC_H
 
@@ -40,6 +43,9 @@ typedef struct jtables {
 } jtables;
 extern const jtables j_tables; /* tables.c */
 
+/* One render, on one thread. depth: of evaluate, run_body and comparisons of values, against the C stack's end; calls:
+ * of macros; line: of the node that was entered last, for errors; nodes: steps so far; out: the text that statements
+ * write to, a buffer of their own inside captures. */
 struct jx {
   tri_arena *arena;
   tri_error *err;
@@ -69,6 +75,9 @@ enum {
   J_STEP_ITEMS = 64,
 };
 void *j_alloc(jx *x, size_t count, size_t size); /* zeroed; NULL after a failure, of which the render knows */
+/* Room for one more of n items, where they are or in twice the memory; what they grow out of stays until the render
+ * ends. NULL likewise. */
+void *j_grow(jx *x, void *items, size_t n, size_t *cap, size_t size);
 
 /* ---- scope.c ---- */
 
@@ -93,6 +102,7 @@ bool j_contains(jx *x, jv in, jv what);
 
 /* ---- attributes.c ---- */
 
+/* Fails with the name that was looked for, if it had one. */
 jv j_fail_undefined(jx *x, jv v);
 /* a.name: methods come before keys. a[key]: the other way round. */
 jv j_attribute(jx *x, jv of, const char *name);
@@ -105,6 +115,8 @@ void j_run(jx *x, const jnodes *body);
 
 /* ---- operators.c ---- */
 
+/* Arithmetic, and comparisons, of values that are evaluated already. Arithmetic with undefined values and their order
+ * fail. */
 jv j_binary(jx *x, jop op, jv a, jv b);
 bool j_compare_values(jx *x, jcompare_op op, jv a, jv b);
 
@@ -176,6 +188,7 @@ size_t j_find(jx *x, const jstr *s, const jstr *what, size_t from);
 size_t j_find_last(jx *x, const jstr *s, const jstr *what, size_t end);
 jv j_characters(jx *x, const jstr *s, size_t *n); /* a list of them */
 int64_t j_count_characters(const jstr *s);
+bool j_is_space(uint32_t c);
 bool j_is_space_at(const jstr *s, size_t at, size_t *len);
 /* '%'-formatting, and str.format. may_be_unused: arguments. */
 jv j_percent(jx *x, const jstr *format, const jargs *args, bool may_be_unused);

@@ -94,11 +94,7 @@ static jv f_escape(jx *x, jv v, const jargs *a) {
   return j_ok(x) ? j_escape(x, s) : v;
 }
 
-static jv f_safe(jx *x, jv v, const jargs *a) {
-  jv s = j_to_str(x, v);
-  (void)a;
-  return j_markup(x, s);
-}
+J_OF_VALUE(f_safe, j_markup(x, j_to_str(x, v)))
 
 /* ---- numbers ---- */
 
@@ -147,6 +143,7 @@ static jv f_abs(jx *x, jv v, const jargs *a) {
   return j_integer(v) < 0 ? j_binary(x, JN_SUB, j_int(0), v) : j_int(j_integer(v));
 }
 
+/* Python's round() for "common"; ceil and floor scale by a power of ten, as jinja2 does, with its rounding errors. */
 static jv f_round(jx *x, jv v, const jargs *a) {
   int64_t precision = j_argument_int(x, a, 0, "precision", 0);
   const jstr *method = j_argument_str(x, a, 1, "method", NULL);
@@ -174,6 +171,8 @@ static jv f_default(jx *x, jv v, const jargs *a) {
   return fallback ? *fallback : j_str(x, "", 0);
 }
 
+/* transformers' tojson, which is json.dumps with ensure_ascii off by default, and not jinja2's, which escapes for
+ * HTML. */
 static jv f_tojson(jx *x, jv v, const jargs *a) {
   const jv *indent = j_argument(a, 1, "indent"), *separators = j_argument(a, 2, "separators");
   jjson how = {.ensure_ascii = j_argument_bool(a, 0, "ensure_ascii", false),

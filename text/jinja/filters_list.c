@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Filters of lists. */
+/* Filters of lists. Python's are generators: where their result differs from a list's (it is empty when it was gone
+ * through, and errors come late) they return J_ITER. */
 #include <string.h>
 
 #include "text/jinja/filters.h"
@@ -13,6 +14,7 @@ static bool is_iterable(jv v) {
   return j_is_sequence(v) || j_is(v, J_STR) || j_is(v, J_MAP) || j_is(v, J_ITER) || j_is(v, J_UNDEFINED);
 }
 
+/* Stands for a generator over what is not iterable: it fails when something is taken from it, not before. */
 static jv broken(jx *x) {
   jv v = j_list(x, J_ITER, NULL, 0);
   if (j_ok(x)) v.list->is_broken = true;
@@ -56,19 +58,14 @@ static jv key_of(jx *x, jv v, const jv *attribute, bool case_sensitive) {
 
 /* ---- one of them, or all ---- */
 
-static jv f_first(jx *x, jv v, const jargs *a) {
+static jv end_of(jx *x, jv v, bool last) {
   size_t n;
-  (void)a;
   const jv *items = j_items(x, v, &n);
-  return n ? items[0] : j_undefined("the first item of an empty sequence");
+  if (!n) return j_undefined(last ? "the last item of an empty sequence" : "the first item of an empty sequence");
+  return items[last ? n - 1 : 0];
 }
-
-static jv f_last(jx *x, jv v, const jargs *a) {
-  size_t n;
-  (void)a;
-  const jv *items = j_items(x, v, &n);
-  return n ? items[n - 1] : j_undefined("the last item of an empty sequence");
-}
+J_OF_VALUE(f_first, end_of(x, v, false))
+J_OF_VALUE(f_last, end_of(x, v, true))
 
 static jv f_list(jx *x, jv v, const jargs *a) {
   size_t n;
@@ -96,11 +93,7 @@ static jv f_reverse(jx *x, jv v, const jargs *a) {
   size_t n;
   jv *items = copy(x, v, &n);
   (void)a;
-  for (size_t i = 0; i < n / 2; i++) {
-    jv other = items[i];
-    items[i] = items[n - 1 - i];
-    items[n - 1 - i] = other;
-  }
+  j_reverse(items, n);
   if (!j_ok(x) || !j_is(v, J_STR)) return a_list(x, J_ITER, items, n);
   jbuf b = j_begin(x);
   for (size_t i = 0; i < n; i++) j_put_str(&b, items[i].str);
@@ -181,14 +174,6 @@ static jv f_sort(jx *x, jv v, const jargs *a) {
   return sorted(x, all, n, reverse);
 }
 
-static jv pair(jx *x, jv key, jv value) {
-  jv *two = j_alloc(x, 2, sizeof *two);
-  if (!two) return j_undefined(NULL);
-  two[0] = key;
-  two[1] = value;
-  return j_list(x, J_TUPLE, two, 2);
-}
-
 static jv f_dictsort(jx *x, jv v, const jargs *a) {
   bool case_sensitive = j_argument_bool(a, 0, "case_sensitive", false),
        reverse = j_argument_bool(a, 2, "reverse", false);
@@ -199,7 +184,7 @@ static jv f_dictsort(jx *x, jv v, const jargs *a) {
   if (!all) return j_undefined(NULL);
   for (size_t i = 0; i < v.map->n && j_ok(x); i++) {
     const jpair *p = &v.map->pairs[i];
-    all[i] = (struct keyed){key_of(x, by_value ? p->value : p->key, NULL, case_sensitive), pair(x, p->key, p->value)};
+    all[i] = (struct keyed){key_of(x, by_value ? p->value : p->key, NULL, case_sensitive), j_pair(x, p->key, p->value)};
   }
   return sorted(x, all, v.map->n, reverse);
 }
@@ -209,7 +194,7 @@ static jv f_items(jx *x, jv v, const jargs *a) {
   if (j_is(v, J_UNDEFINED)) return a_list(x, J_ITER, NULL, 0);
   if (!j_is(v, J_MAP)) return broken(x);
   jv *items = j_alloc(x, v.map->n, sizeof *items);
-  for (size_t i = 0; items && i < v.map->n; i++) items[i] = pair(x, v.map->pairs[i].key, v.map->pairs[i].value);
+  for (size_t i = 0; items && i < v.map->n; i++) items[i] = j_pair(x, v.map->pairs[i].key, v.map->pairs[i].value);
   return a_list(x, J_ITER, items, v.map->n);
 }
 
@@ -224,6 +209,7 @@ static bool is_hashable(jx *x, jv v) {
   return j_ok(x);
 }
 
+/* The dict of keys that were seen is searched linearly, as all dicts are: long lists cost steps. */
 static jv f_unique(jx *x, jv v, const jargs *a) {
   bool case_sensitive = j_argument_bool(a, 0, "case_sensitive", false);
   const jv *attribute = j_argument(a, 1, "attribute");
@@ -302,6 +288,8 @@ static jv f_reject(jx *x, jv v, const jargs *a) { return choose(x, v, a, false, 
 static jv f_selectattr(jx *x, jv v, const jargs *a) { return choose(x, v, a, true, true); }
 static jv f_rejectattr(jx *x, jv v, const jargs *a) { return choose(x, v, a, false, true); }
 
+/* A part of n items at most: `at` cannot overflow however large linecount is. A last part that is filled up has
+ * linecount items, which the render's memory bounds. */
 static jv f_batch(jx *x, jv v, const jargs *a) {
   int64_t size = j_argument_int(x, a, 0, "linecount", 0);
   const jv *fill = j_argument(a, 1, "fill_with");

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The two ways in which Python formats strings: '%s' % x and '{}'.format(x). Widths, precisions and the conversions
  * that templates use are here; the others are refused by their letter. */
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -16,7 +15,9 @@ typedef struct spec {
 
 static bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-/* Reads a number of at most three digits; -1: there is none. */
+/* Reads a number of at most three digits; -1: there is none.
+ *
+ * Widths and precisions stay below 1000, so that a short format cannot make a long text. */
 static int read_number(const char *s, size_t n, size_t *at) {
   int value = -1;
   for (int digits = 0; *at < n && is_digit(s[*at]) && digits < 3; digits++, ++*at)
@@ -35,6 +36,7 @@ static void pad(jbuf *b, const spec *how, jv text, char fallback_align) {
   for (int64_t i = before; i < room; i++) j_put_char(b, fill);
 }
 
+/* Zeros stand between the sign and the digits; all other fill stands outside. */
 static void pad_number(jbuf *b, const spec *how, const char *digits) {
   size_t n = strlen(digits), sign = *digits == '-' || *digits == '+' || *digits == ' ';
   if (how->fill == '0' && !how->align) {
@@ -216,6 +218,8 @@ static bool read_format_spec(const char *s, size_t n, spec *how) {
   return at == n;
 }
 
+/* Python's format(): numbers stand on the right and texts on the left where the format does not say it; a bool without
+ * a type is a text. */
 static void put_formatted(jbuf *b, jv v, const spec *how) {
   bool number = j_is_number(v) && !j_is(v, J_BOOL);
   if (number && (how->type || how->precision >= 0 || how->grouped)) {

@@ -6,6 +6,7 @@
 
 #include "text/jinja/exec.h"
 
+/* A range is a list that remembers how it was made: it is printed as range(...), and slices of it are ranges. */
 jv j_range(jx *x, int64_t from, int64_t to, int64_t step) {
   int64_t least = INT64_MIN / 4, most = INT64_MAX / 4, n = 0;
   if (from < least || from > most || to < least || to > most || step < least || step > most)
@@ -75,6 +76,7 @@ static jv g_raise(jx *x, jv v, const jargs *a) {
   return j_fail(x, TRI_JINJA_RAISED, "%.*s", (int)(text.str->n < 200 ? text.str->n : 200), text.str->s);
 }
 
+/* now_s is local time already (jinja.h), hence gmtime_r. */
 static jv g_strftime(jx *x, jv v, const jargs *a) {
   enum { MOST = 128 };
   const jstr *format = j_argument_str(x, a, 0, "format", NULL);

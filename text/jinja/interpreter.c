@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The interpreter: expressions, and the statements that they stand in. A macro is called by an expression, and its body
- * is statements. */
+ * is statements.
+ *
+ * It walks over the tree by recursion. Depth is counted in enter and run_body, so that no template overflows the
+ * stack, and every node counts as a step. Names are looked up at run time, scope by scope, as templates are short and
+ * rendered once for each request. */
 #include <string.h>
 
 #include "text/jinja/exec.h"
@@ -60,6 +64,7 @@ static span span_of(jx *x, const jnode *n, int64_t length) {
   return s;
 }
 
+/* Stops by itself where the step is longer than the sequence: i + step could overflow. */
 static jv slice_items(jx *x, span s, const jv *items, size_t count, size_t *taken) {
   int64_t length = (int64_t)count;
   jv *out = j_alloc(x, count, sizeof *out);
@@ -142,7 +147,9 @@ static jargs arguments(jx *x, const jnode *n) {
   return a;
 }
 
-/* Sets a macro's parameters in the scope that has just begun. */
+/* Sets a macro's parameters in the scope that has just begun.
+ *
+ * Defaults are evaluated there, too, so that they see the parameters before them. */
 static void bind(jx *x, const jnode *n, const jargs *a) {
   for (size_t i = 0; i < n->named.n && j_ok(x); i++) {
     const char *parameter = n->named.items[i].name;
@@ -165,6 +172,7 @@ static void bind(jx *x, const jnode *n, const jargs *a) {
   }
 }
 
+/* A macro's body sees the scope where the macro was defined, not the caller's. */
 static jv call_macro(jx *x, const jmacro *m, const jargs *a, jv caller) {
   jscope *outer = x->scope;
   if (x->calls >= TRI_JINJA_MOST_CALLS)
@@ -240,6 +248,7 @@ static jv concatenation(jx *x, const jnode *n) {
   return j_end(&b);
 }
 
+/* A chain a < b < c evaluates each operand once and ends with the first pair that does not compare so, as in Python. */
 static jv comparison(jx *x, const jnode *n) {
   jv left = evaluate(x, n->a);
   for (size_t i = 0; i < n->items.n && j_ok(x); i++) {
@@ -250,6 +259,7 @@ static jv comparison(jx *x, const jnode *n) {
   return j_bool(true);
 }
 
+/* A minus is a subtraction from 0, which finds the one integer that has no negative of 64 bits. */
 static jv signed_number(jx *x, const jnode *n) {
   jv v = evaluate(x, n->a);
   bool negative = n->op == JN_NEGATIVE;
@@ -338,7 +348,7 @@ static jv capture(jx *x, const jnodes *body) {
   return j_end(&own);
 }
 
-/* Those that pass the loop's own filter. */
+/* Those that pass the loop's own filter, which runs over all items first: loop.length counts them. */
 static const jv *filtered(jx *x, const jnode *n, const jv *items, size_t *count) {
   jv *kept = j_alloc(x, *count, sizeof *kept);
   size_t num = 0;
@@ -385,6 +395,7 @@ static jv new_macro(jx *x, const jnode *n, bool is_caller) {
   return (jv){.kind = J_MACRO, .macro = m};
 }
 
+/* The block's body becomes a macro that the called one finds under the name `caller`. */
 static void run_call_block(jx *x, const jnode *n) {
   jv caller = new_macro(x, n, true), callee = evaluate(x, n->a->a);
   jargs args = arguments(x, n->a);
@@ -441,6 +452,8 @@ static jflow run(jx *x, const jnode *n) {
   return JF_NEXT;
 }
 
+/* A flow other than JF_NEXT goes up through ifs to the loop that it is for; the parser has seen to it that there is
+ * one. */
 static jflow run_body(jx *x, const jnodes *body) {
   jflow flow = JF_NEXT;
   if (x->depth >= TRI_JINJA_MOST_DEPTH * 4) {

@@ -9,6 +9,7 @@ static const jv *keys_of(jx *x, const jmap *m, size_t *n) {
   return keys;
 }
 
+/* An iterator gives its items once: `at` moves to its end. */
 const jv *j_items(jx *x, jv v, size_t *n) {
   *n = 0;
   if (j_is(v, J_UNDEFINED) || j_is_soft(v)) return NULL;

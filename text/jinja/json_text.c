@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* json.dumps. */
+/* json.dumps.
+ *
+ * It has Python's separators, escapes and order; beyond the BMP escapes are surrogate pairs. What an escape stands for
+ * keeps the origin of its text (j_put_as): a client's quote is a client's text after escaping, too. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>

@@ -10,6 +10,11 @@
 #include "text/jinja/jinja.h"
 #include "text/unicode/unicode.h"
 
+/* White space around blocks is decided here, as jinja2's lexer decides it with trim_blocks and lstrip_blocks: a
+ * newline after a block goes, and so do spaces before a block that begins a line; `-` takes all white space, `+` keeps
+ * it. A token is a slice of the normalized source; strings with escapes are copied.
+ *
+ * Brackets are paired here as well: a `}}` inside them closes no variable. */
 enum { MOST_BRACKETS = 256 };
 
 typedef struct lexer {
@@ -167,6 +172,7 @@ static size_t digits_end(const lexer *l, size_t at) {
   return at;
 }
 
+/* After a dot only digits count: in `a.0.1` each number is an item of its own. */
 static tri_status lex_number(lexer *l, size_t from) {
   char text[64];
   size_t n = 0, end = digits_end(l, from), whole = end;
@@ -301,6 +307,7 @@ static size_t end_at(const lexer *l, bool is_variable) {
   return has(l, at, end) ? behind_end(l, at + 2, sign, !is_variable) : 0;
 }
 
+/* A block's or a variable's tokens, up to and with its end. */
 static tri_status lex_inside(lexer *l, bool is_variable) {
   char brackets[MOST_BRACKETS];
   size_t depth = 0;

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tokens of a template, with the rules for white space around blocks. */
+/* Tokens of a template, with the rules for white space around blocks.
+ *
+ * A begin or an end carries no text. What a `-` or `+` next to it does to the white space has been done when the
+ * parser sees it. */
 #ifndef TRI_TEXT_JINJA_LEXER_H
 #define TRI_TEXT_JINJA_LEXER_H
 

@@ -22,6 +22,8 @@ jv j_fail(jx *x, const char *kind, const char *fmt, ...) {
   return j_undefined(NULL);
 }
 
+/* Time is looked at every 4096 steps: reading a clock costs more than a step. It is the thread's processor time, so
+ * that a busy machine fails no render. */
 bool j_spend(jx *x, size_t steps) {
   enum { LOOK_EVERY = 4096 };
   if (!j_ok(x)) return false;
@@ -50,4 +52,14 @@ void *j_alloc(jx *x, size_t count, size_t size) {
   void *p = tri_arena_alloc(x->arena, count ? count : 1, size);
   if (!p) x->st = TRI_NO_MEMORY;
   return p;
+}
+
+void *j_grow(jx *x, void *items, size_t n, size_t *cap, size_t size) {
+  if (n < *cap) return items;
+  size_t twice = *cap ? 2 * *cap : 4;
+  void *more = j_alloc(x, twice, size);
+  if (!more) return NULL;
+  if (n) memcpy(more, items, n * size);
+  *cap = twice;
+  return more;
 }

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Methods of strings, dicts, lists and loops. Those that would change their object are errors, as in the sandbox. */
+/* Methods of strings, dicts, lists and loops. Those that would change their object are errors, as in the sandbox.
+ *
+ * A method is found by its object's kind and its name and becomes a function value that holds the object: `x.strip` is
+ * a value, `x.strip()` a call of it. */
 #include <string.h>
 
 #include "text/jinja/exec.h"
@@ -87,6 +90,7 @@ static size_t line_end(const jstr *s, size_t at) {
   return ends_line ? len : 0;
 }
 
+/* Goes through the text twice, to count the lines and to cut them: the list is made in its final size. */
 static jv s_splitlines(jx *x, jv v, const jargs *a) {
   bool keep = j_argument_bool(a, 0, "keepends", false);
   const jstr *s = v.str;
@@ -165,6 +169,8 @@ static jv remove_end(jx *x, jv v, const jargs *a, bool front) {
 static jv s_removeprefix(jx *x, jv v, const jargs *a) { return remove_end(x, v, a, true); }
 static jv s_removesuffix(jx *x, jv v, const jargs *a) { return remove_end(x, v, a, false); }
 
+/* In markup the replacement is escaped before it goes in, as markupsafe does; the rest of the text is markup already.
+ */
 static jv s_replace(jx *x, jv v, const jargs *a) {
   const jstr *from = j_argument_str(x, a, 0, NULL, NULL), *to = j_argument_str(x, a, 1, NULL, NULL);
   int64_t most = j_argument_int(x, a, 2, "count", -1);
@@ -239,11 +245,10 @@ static jv all_are(jx *x, jv v, bool (*kind)(uint32_t c)) {
 }
 static bool is_alphabetic(uint32_t c) { return tok_is_word(c) && !tok_is_number(c) && c != '_' && !tok_is_mark(c); }
 static bool is_alphanumeric(uint32_t c) { return is_alphabetic(c) || tok_is_number(c); }
-static bool is_space(uint32_t c) { return (c >= 0x1c && c <= 0x1f) || tok_is_space(c); }
 J_OF_VALUE(s_isdigit, all_are(x, v, j_is_digit))
 J_OF_VALUE(s_isdecimal, all_are(x, v, j_is_decimal))
 J_OF_VALUE(s_isnumeric, all_are(x, v, tok_is_number))
-J_OF_VALUE(s_isspace, all_are(x, v, is_space))
+J_OF_VALUE(s_isspace, all_are(x, v, j_is_space))
 J_OF_VALUE(s_isalpha, all_are(x, v, is_alphabetic))
 J_OF_VALUE(s_isalnum, all_are(x, v, is_alphanumeric))
 
@@ -298,12 +303,7 @@ static jv view(jx *x, jv v, kept of) {
   for (size_t i = 0; items && i < v.map->n && j_ok(x); i++) {
     const jpair *p = &v.map->pairs[i];
     items[i] = of == KEYS ? p->key : p->value;
-    if (of != PAIRS) continue;
-    jv *two = j_alloc(x, 2, sizeof *two);
-    if (!two) break;
-    two[0] = p->key;
-    two[1] = p->value;
-    items[i] = j_list(x, J_TUPLE, two, 2);
+    if (of == PAIRS) items[i] = j_pair(x, p->key, p->value);
   }
   jv all = j_list(x, J_VIEW, items, v.map->n);
   if (j_ok(x)) all.list->shown = shown[of];

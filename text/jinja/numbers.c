@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Numbers that are read from texts, and rounded, as Python does. */
+/* Numbers that are read from texts, and rounded, as Python does.
+ *
+ * Integers have 64 bits here and no limit in Python: where a result would need more, the render fails (j_too_large)
+ * instead of giving another number. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Operators, as Python has them for numbers, strings and lists. */
+/* Operators, as Python has them for numbers, strings and lists.
+ *
+ * Integers stay integers except by `/` and by a negative power; bools count as 0 and 1. A result beyond 64 bits fails.
+ */
 #include <math.h>
 #include <string.h>
 
@@ -37,6 +40,8 @@ static jv power_of_floats(jx *x, double a, double b) {
   return j_float(result);
 }
 
+/* One factor at a time: a base beyond 1 in size exceeds 64 bits within 63 of them, and those of -1, 0 and 1 stop
+ * early, so that the exponent's size does not matter. */
 static jv power_of_integers(jx *x, int64_t a, int64_t b) {
   int64_t result = 1;
   if (b < 0) return power_of_floats(x, (double)a, (double)b);
@@ -62,6 +67,7 @@ static jv integers(jx *x, jop op, int64_t a, int64_t b) {
   return overflows ? j_too_large(x) : j_int(result);
 }
 
+/* Floor division and remainder follow Python: the remainder has the divisor's sign. */
 static jv floats(jx *x, jop op, double a, double b) {
   bool by_zero = !(b < 0) && !(b > 0) && !isnan(b);
   double rest;

@@ -4,6 +4,11 @@
 #include "text/jinja/jinja.h"
 #include "text/jinja/parser.h"
 
+/* Statements by recursive descent, a function for each kind of block, which begins after the block's name. A body runs
+ * to the block that closes or divides it: body() takes that block's begin, its caller the name and the end.
+ *
+ * Nothing is resolved here: names of filters, tests and variables are looked up when the template runs. `break` and
+ * `continue` are checked, by the number of loops around them. */
 static void want_block_end(jparser *p) {
   if (!jp_ok(p)) return;
   if (p->at->kind == JT_BLOCK_END)
@@ -64,6 +69,14 @@ static void body_to(jparser *p, const char *end, jnodes *out) {
   want_block_end(p);
 }
 
+/* A body that is no part of the loop around it. */
+static void own_body(jparser *p, const char *end, jnodes *out) {
+  int loops = p->loops;
+  p->loops = 0;
+  body_to(p, end, out);
+  p->loops = loops;
+}
+
 static const jnode *if_block(jparser *p) {
   static const char *const until[] = {"endif", "elif", "else", NULL}, *const end[] = {"endif", NULL};
   jnode *n = jp_node(p, JN_IF);
@@ -122,29 +135,22 @@ static const jnode *set_block(jparser *p) {
   return n;
 }
 
-/* A macro is no part of the loop around it. */
 static const jnode *macro_block(jparser *p) {
   jnode *n = jp_node(p, JN_MACRO);
-  int loops = p->loops;
   if (!n) return NULL;
   n->text = jp_name(p);
   jp_parameters(p, n);
-  p->loops = 0;
-  body_to(p, "endmacro", &n->body);
-  p->loops = loops;
+  own_body(p, "endmacro", &n->body);
   return n;
 }
 
 static const jnode *call_block(jparser *p) {
   jnode *n = jp_node(p, JN_CALL_BLOCK);
-  int loops = p->loops;
   if (!n) return NULL;
   n->text = "caller";
   jp_parameters(p, n);
   n->a = jp_call(p);
-  p->loops = 0;
-  body_to(p, "endcall", &n->body);
-  p->loops = loops;
+  own_body(p, "endcall", &n->body);
   return n;
 }
 
@@ -166,10 +172,7 @@ static const jnode *loop_control(jparser *p, jop op) {
 /* The reference makes a call block of it: no loop around it is its own, and neither is what it sets anybody else's. */
 static const jnode *generation_block(jparser *p) {
   jnode *n = jp_node(p, JN_BLOCK);
-  int loops = p->loops;
-  p->loops = 0;
-  if (n) body_to(p, "endgeneration", &n->body);
-  p->loops = loops;
+  if (n) own_body(p, "endgeneration", &n->body);
   return n;
 }
 

@@ -3,6 +3,11 @@
 
 #include "text/jinja/parser.h"
 
+/* Expressions by recursive descent, a function for each level of precedence, from the operands at the beginning of the
+ * file to the loosest operator at its end.
+ *
+ * After a failure functions return NULL or a half-made node. The parser's status says so, all loops stop at it, and a
+ * tree that failed never runs. */
 static const jnode *binary(jparser *p, jop op, const jnode *a, const jnode *b) {
   jnode *n = jp_node(p, op);
   if (!n) return NULL;
@@ -105,17 +110,9 @@ static const jnode *primary(jparser *p) {
 /* ---- calls, attributes, filters, tests ---- */
 
 static void add_named(jparser *p, jnode *n, const char *text) {
-  size_t cap = n->named.cap;
-  if (n->named.n == cap) {
-    jnamed *more = tri_arena_alloc(p->arena, cap ? 2 * cap : 4, sizeof *more);
-    if (!more) {
-      p->st = TRI_NO_MEMORY;
-      return;
-    }
-    if (cap) memcpy(more, n->named.items, cap * sizeof *more);
-    n->named.items = more;
-    n->named.cap = cap ? 2 * cap : 4;
-  }
+  jnamed *items = jp_grow(p, n->named.items, n->named.n, &n->named.cap, sizeof *items);
+  if (!items) return;
+  n->named.items = items;
   n->named.items[n->named.n++] = (jnamed){text, NULL};
 }
 
@@ -259,6 +256,7 @@ const jnode *jp_call(jparser *p) {
 
 /* ---- operators, the loosest last ---- */
 
+/* Only the outermost sign takes filters, so that `-x|abs` is the filter of -x, as in jinja2. */
 static const jnode *sign(jparser *p, bool filters) {
   if (!jp_enter(p)) return NULL;
   const jnode *n;
@@ -274,6 +272,7 @@ static const jnode *sign(jparser *p, bool filters) {
   return n;
 }
 
+/* Joins from the left, as jinja2 does: 2**3**2 is (2**3)**2, which Python reads the other way. */
 static const jnode *power(jparser *p) {
   const jnode *n = sign(p, true);
   while (jp_ok(p) && jp_take(p, "**")) n = binary(p, JN_POW, n, sign(p, true));

@@ -29,19 +29,24 @@ jnode *jp_node(jparser *p, jop op) {
   return n;
 }
 
+void *jp_grow(jparser *p, void *items, size_t n, size_t *cap, size_t size) {
+  if (n < *cap) return items;
+  size_t twice = *cap ? 2 * *cap : 4;
+  void *more = tri_arena_alloc(p->arena, twice, size);
+  if (!more) {
+    p->st = TRI_NO_MEMORY;
+    return NULL;
+  }
+  if (n) memcpy(more, items, n * size);
+  *cap = twice;
+  return more;
+}
+
 void jp_add(jparser *p, jnodes *to, const jnode *n) {
   if (!jp_ok(p)) return;
-  if (to->n == to->cap) {
-    size_t cap = to->cap ? 2 * to->cap : 4;
-    const jnode **more = tri_arena_alloc(p->arena, cap, sizeof *more);
-    if (!more) {
-      p->st = TRI_NO_MEMORY;
-      return;
-    }
-    if (to->n) memcpy(more, to->items, to->n * sizeof *more);
-    to->items = more;
-    to->cap = cap;
-  }
+  const jnode **items = jp_grow(p, to->items, to->n, &to->cap, sizeof *items);
+  if (!items) return;
+  to->items = items;
   to->items[to->n++] = n;
 }
 

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A parser: its place among the tokens, and the nodes that it makes. parse_expr.c has expressions, parse.c statements.
- * It goes by jinja2's grammar, and by its precedence of operators. */
+ * It goes by jinja2's grammar, and by its precedence of operators.
+ *
+ * As in a render the first failure sticks, so that callers check jp_ok only where they follow a node or repeat
+ * something. Nodes live in the template's arena. */
 #ifndef TRI_TEXT_JINJA_PARSER_H
 #define TRI_TEXT_JINJA_PARSER_H
 
@@ -18,13 +21,15 @@ typedef struct jparser {
 
 __attribute__((format(printf, 2, 3))) void jp_fail(jparser *p, const char *fmt, ...);
 static inline bool jp_ok(const jparser *p) { return p->st == TRI_OK; }
-jnode *jp_node(jparser *p, jop op); /* NULL after a failure */
+jnode *jp_node(jparser *p, jop op);                                         /* NULL after a failure */
+void *jp_grow(jparser *p, void *items, size_t n, size_t *cap, size_t size); /* as j_grow in a render */
 void jp_add(jparser *p, jnodes *to, const jnode *n);
 const char *jp_name(jparser *p); /* takes a name; NULL: it is another token */
 /* Bounds nesting. False: too deep. */
 bool jp_enter(jparser *p);
 void jp_leave(jparser *p);
 
+/* The token at hand, compared or taken if it is the one; an operator or a name. jp_want fails where it is another. */
 bool jp_is(const jparser *p, const char *op);
 bool jp_is_name(const jparser *p, const char *name);
 bool jp_take(jparser *p, const char *op);
@@ -33,6 +38,7 @@ void jp_want(jparser *p, const char *op);
 
 /* ---- parse_expr.c ---- */
 
+/* A whole expression with all operators, `a if b else c` included; no tuple. */
 const jnode *jp_expression(jparser *p);
 /* One or several expressions; several are a tuple. conditionals: they may be `a if b else c`. */
 const jnode *jp_tuple(jparser *p, bool conditionals);

@@ -1,5 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A render: a template's variables go in, and its text comes out with the spans of foreign bytes. */
+/* A render: a template's variables go in, and its text comes out with the spans of foreign bytes.
+ *
+ * Every byte of every string carries whether it comes from a foreign variable, such as a client's messages. The marks
+ * follow their bytes through slices, filters and concatenation; in the end they become the spans in which a tokenizer
+ * recognises no special tokens. A message that spells one thereby stays text.
+ *
+ * The variables lie in a scope of their own below the template's: `set` makes a new name over a variable and changes
+ * none. */
 #include "base/wait.h"
 #include "text/jinja/exec.h"
 

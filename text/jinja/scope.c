@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Names that a template sets, block in block. */
+/* Names that a template sets, block in block.
+ *
+ * A scope is a short array that is searched linearly: a block sets a handful of names. Each turn of a loop begins with
+ * an empty scope. It reuses the last turn's unless a macro was defined in that one, since the macro still reads its
+ * names when it is called later. */
 #include <string.h>
 
 #include "text/jinja/exec.h"
@@ -26,14 +30,9 @@ void j_set(jx *x, const char *name, jv value) {
     b->value = value;
     return;
   }
-  if (s->n == s->cap) {
-    size_t cap = s->cap ? 2 * s->cap : 4;
-    jbinding *more = j_alloc(x, cap, sizeof *more);
-    if (!more) return;
-    if (s->n) memcpy(more, s->bindings, s->n * sizeof *more);
-    s->bindings = more;
-    s->cap = cap;
-  }
+  jbinding *bindings = j_grow(x, s->bindings, s->n, &s->cap, sizeof *bindings);
+  if (!bindings) return;
+  s->bindings = bindings;
   s->bindings[s->n++] = (jbinding){name, value};
 }
 

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Strings as Python has them: by code points, with the white space and the cases of Unicode. */
+/* Strings as Python has them: by code points, with the white space and the cases of Unicode.
+ *
+ * Places and lengths are bytes of UTF-8 inside; templates see code points, and methods convert at their edges. Every
+ * pass over a text pays for it with steps (j_spend), so that a template cannot take long by a few operations on large
+ * texts. */
 #include <string.h>
 
 #include "text/jinja/exec.h"
 #include "text/unicode/unicode.h"
 
-bool j_is_space_at(const jstr *s, size_t at, size_t *len) {
-  uint32_t c = tok_utf8_decode(s->s + at, len);
-  return (c >= 0x1c && c <= 0x1f) || tok_is_space(c);
-}
+bool j_is_space(uint32_t c) { return (c >= 0x1c && c <= 0x1f) || tok_is_space(c); }
+bool j_is_space_at(const jstr *s, size_t at, size_t *len) { return j_is_space(tok_utf8_decode(s->s + at, len)); }
 
 int64_t j_count_characters(const jstr *s) { return (int64_t)tok_utf8_count(s->s, s->n); }
 
@@ -76,14 +78,9 @@ struct growing {
 };
 
 static void add(struct growing *g, jv v) {
-  if (g->n == g->cap) {
-    size_t cap = g->cap ? 2 * g->cap : 8;
-    jv *more = j_alloc(g->x, cap, sizeof *more);
-    if (!more) return;
-    if (g->n) memcpy(more, g->items, g->n * sizeof *more);
-    g->items = more;
-    g->cap = cap;
-  }
+  jv *items = j_grow(g->x, g->items, g->n, &g->cap, sizeof *items);
+  if (!items) return;
+  g->items = items;
   g->items[g->n++] = v;
 }
 
@@ -130,6 +127,7 @@ static size_t space_before(const jstr *s, size_t end) {
   return end;
 }
 
+/* Both rsplits collect the parts from the end; j_rsplit turns them round. */
 static void rsplit_at_space(struct growing *g, const jstr *s, int64_t most) {
   size_t end = space_before(s, s->n);
   while (end > 0 && j_ok(g->x)) {
@@ -158,11 +156,7 @@ jv j_rsplit(jx *x, const jstr *s, const jstr *by, int64_t most) {
     rsplit_at_text(&g, s, by, most);
   else
     rsplit_at_space(&g, s, most);
-  for (size_t i = 0; i < g.n / 2; i++) {
-    jv other = g.items[i];
-    g.items[i] = g.items[g.n - 1 - i];
-    g.items[g.n - 1 - i] = other;
-  }
+  j_reverse(g.items, g.n);
   return j_list(x, J_LIST, g.items, g.n);
 }
 
@@ -239,6 +233,8 @@ static size_t lower(uint32_t c, char out[TOK_CASE_BYTES]) {
   return bytes;
 }
 
+/* One character at a time: a letter's other case can have up to three characters, a small sigma is another one at a
+ * word's end, and jinja2's title filter differs from Python's method in details. */
 jv j_change_case(jx *x, const jstr *s, jcase to, bool filter) {
   jbuf b = j_begin(x);
   uint32_t before = ' ';

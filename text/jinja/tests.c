@@ -71,6 +71,7 @@ static bool has_case(jx *x, jv v, jcase wanted) {
 J_OF_VALUE(t_lower, j_bool(has_case(x, v, J_LOWER)))
 J_OF_VALUE(t_upper, j_bool(has_case(x, v, J_UPPER)))
 
+/* A name that does not fit is none: the longest has far fewer bytes. */
 static bool names_one(jv v, const jfunction *(*find)(const char *)) {
   char name[64];
   if (!j_is(v, J_STR) || v.str->n >= sizeof name) return false;

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Strings that are being made, and what str() and repr() make of values. */
+/* Strings that are being made, and what str() and repr() make of values.
+ *
+ * A buffer has a mark for each byte, 1 for one that is foreign. It doubles when it is full; what it leaves stays in
+ * the render's arena until the end. A finished string keeps the marks only if they differ from byte to byte. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -74,6 +77,8 @@ jv j_end_like(jbuf *b, const jstr *s) { return s->is_markup ? j_markup(b->x, j_e
 
 /* ---- numbers ---- */
 
+/* The shortest digits that read back as the same double, in Python's form: an exponent below 1e-4 and from 1e16 on,
+ * and at least one digit after the point. */
 size_t j_float_text(double f, char out[J_FLOAT_TEXT]) {
   char digits[J_FLOAT_TEXT];
   if (isnan(f)) return (size_t)snprintf(out, J_FLOAT_TEXT, "nan");
@@ -124,6 +129,7 @@ static void put_char_repr(jbuf *b, const jstr *s, size_t at, size_t len, char qu
   }
 }
 
+/* Single quotes, unless the text has single ones and no double ones. */
 static void put_str_repr(jbuf *b, const jstr *s) {
   bool single = memchr(s->s, '\'', s->n) != NULL, twice = memchr(s->s, '"', s->n) != NULL;
   char quote = single && !twice ? '"' : '\'';

@@ -5,6 +5,9 @@
 
 #include "text/jinja/exec.h"
 
+/* Equality and order follow Python: 1 == 1.0 == True, lists compare by their first difference, dicts by their pairs in
+ * any order. A dict is an array in order of insertion that is searched linearly; dicts of chat templates have few
+ * keys, and the search pays steps. */
 static jv make_str(jx *x, jstr s) {
   jstr *made = j_alloc(x, 1, sizeof *made);
   if (!made) return j_undefined(NULL);
@@ -33,6 +36,22 @@ jv j_list(jx *x, jkind kind, const jv *items, size_t n) {
   if (!l) return j_undefined(NULL);
   *l = (jlist){.items = items, .n = n};
   return (jv){.kind = kind, .list = l};
+}
+
+void j_reverse(jv *items, size_t n) {
+  for (size_t i = 0; i < n / 2; i++) {
+    jv other = items[i];
+    items[i] = items[n - 1 - i];
+    items[n - 1 - i] = other;
+  }
+}
+
+jv j_pair(jx *x, jv first, jv second) {
+  jv *two = j_alloc(x, 2, sizeof *two);
+  if (!two) return j_undefined(NULL);
+  two[0] = first;
+  two[1] = second;
+  return j_list(x, J_TUPLE, two, 2);
 }
 
 jv j_map(jx *x, jkind kind, size_t cap) {
@@ -270,13 +289,8 @@ void j_map_put(jx *x, jmap *m, jv key, jv value) {
       m->pairs[i].value = value;
       return;
     }
-  if (m->n == m->cap) {
-    size_t cap = m->cap ? 2 * m->cap : 4;
-    jpair *more = j_alloc(x, cap, sizeof *more);
-    if (!more) return;
-    memcpy(more, m->pairs, m->n * sizeof *more);
-    m->pairs = more;
-    m->cap = cap;
-  }
+  jpair *pairs = j_grow(x, m->pairs, m->n, &m->cap, sizeof *pairs);
+  if (!pairs) return;
+  m->pairs = pairs;
   m->pairs[m->n++] = (jpair){key, value};
 }

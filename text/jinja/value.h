@@ -9,7 +9,6 @@
 #include <stdint.h>
 
 #include "base/json/json.h"
-#include "base/mem.h"
 
 typedef struct jx jx; /* a render: exec.h */
 
@@ -103,6 +102,7 @@ struct jfunction {
 
 /* ---- value.c ---- */
 
+/* Values are 16 bytes, passed by value; what is larger lies in the arena. */
 static inline jv j_none(void) { return (jv){.kind = J_NONE}; }
 static inline jv j_bool(bool b) { return (jv){.kind = J_BOOL, .b = b}; }
 static inline jv j_int(int64_t i) { return (jv){.kind = J_INT, .i = i}; }
@@ -113,14 +113,15 @@ jv j_text(jx *x, const char *s);                          /* the same of a C str
 jv j_slice(jx *x, const jstr *s, size_t from, size_t to); /* bytes */
 jv j_markup(jx *x, jv s);                                 /* a string, as markup */
 jv j_list(jx *x, jkind kind, const jv *items, size_t n);  /* borrows items */
+jv j_pair(jx *x, jv first, jv second);                    /* a tuple */
+void j_reverse(jv *items, size_t n);                      /* in place */
 jv j_map(jx *x, jkind kind, size_t cap);
 jv j_of_json(jx *x, const tri_json *json, bool foreign);
 
 static inline bool j_is(jv v, jkind kind) { return v.kind == kind; }
 static inline bool j_is_number(jv v) { return v.kind == J_INT || v.kind == J_FLOAT || v.kind == J_BOOL; }
 static inline bool j_is_sequence(jv v) { return v.kind == J_LIST || v.kind == J_TUPLE || v.kind == J_VIEW; }
-static inline double j_number(jv v) { return v.kind == J_FLOAT ? v.f : (double)v.i; } /* of one */
-static inline int64_t j_integer(jv v) { return v.kind == J_BOOL ? v.b : v.i; }        /* of an INT or a BOOL */
+static inline int64_t j_integer(jv v) { return v.kind == J_BOOL ? v.b : v.i; } /* of an INT or a BOOL */
 bool j_equals_text(jv v, const char *s);
 /* A none that is an empty text where a text or a list is needed: see tri_jinja_variable. */
 static inline jv j_soft_none(void) { return (jv){.kind = J_NONE, .b = true}; }
@@ -129,6 +130,7 @@ jv j_harden(jx *x, jv v);           /* the empty text of a soft none; others sta
 bool j_is_large_integer(jv v);      /* a LARGE that is none of the reals */
 double j_large_number(jx *x, jv v); /* the nearest double to a LARGE, infinity for reals */
 
+/* Python's bool(); kinds without a length are true. */
 bool j_truth(jv v);
 bool j_equal(jx *x, jv a, jv b); /* fails at a limit: lists that share lists are larger than their memory */
 /* -1, 0, 1; fails where Python has no order of them. */
@@ -148,6 +150,7 @@ typedef struct jbuf {
   size_t n, cap, num_foreign;
 } jbuf;
 
+/* Begin, put, end. After the end a buffer is not written to any more: the string has its memory. */
 static inline jbuf j_begin(jx *x) { return (jbuf){.x = x}; }
 void j_put(jbuf *b, const char *s, size_t n); /* the template's own */
 void j_puts(jbuf *b, const char *s);

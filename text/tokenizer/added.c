@@ -7,6 +7,9 @@
 #include "base/mem.h"
 #include "text/unicode/unicode.h"
 
+/* Matching needs no automaton: the patterns are sorted, and the range of those that share the text's next bytes is
+ * narrowed by binary search, byte by byte. `first` gives the range for one byte, so that most places of a text cost
+ * one look-up. */
 enum {
   MAX_ADDED = 1 << 18,
   LONGEST_ADDED = 1024 /* bytes; bounds what one place of a text can cost */
@@ -108,6 +111,7 @@ static tri_status normalize_token(tok_added_vocab *a, tok_added *t, const tok_no
   return TRI_OK;
 }
 
+/* `first` is a counting sort's prefix sums over the patterns' first bytes. */
 static tri_status build_set(const tok_added_vocab *a, tok_added_set *set, bool normalized) {
   set->patterns = tri_calloc(a->count ? a->count : 1, sizeof *set->patterns);
   if (!set->patterns) return TRI_NO_MEMORY;

@@ -6,6 +6,7 @@
 
 #include <stdint.h>
 
+/* GPT-2's table, worked out instead of stored: bytes 0 to 32, 127 to 160 and 173 are the 68. */
 static inline uint32_t tok_bytelevel_char(unsigned char b) {
   if (b <= 0x20) return 0x100u + b;
   if (b >= 0x7f && b <= 0xa0) return 0x121u + (b - 0x7fu);

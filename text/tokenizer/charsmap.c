@@ -6,6 +6,11 @@
 #include "base/mem.h"
 #include "text/unicode/unicode.h"
 
+/* The map, after base64: the trie's size in bytes (uint32), the trie's units (uint32 each), then the replacements,
+ * each ended by a NUL, which the trie's values point into. All integers are little-endian.
+ *
+ * A corrupt map cannot lead out of its memory: each index is compared with the number of units, each offset with the
+ * texts' end. */
 struct tok_charsmap {
   uint32_t *units; /* the trie; see below */
   size_t count;

@@ -102,6 +102,7 @@ tri_status tok_field_id(const tok_field *f, uint32_t limit, uint32_t *out, tri_e
   return TRI_OK;
 }
 
+/* A type's own keys are checked here, "type" aside, so that each reader sees known keys only. */
 tri_status tok_field_type(const tok_field *object, const void *table, size_t count, size_t size, const char *what,
                           size_t *row, tri_error *err) {
   const char *name;
@@ -162,6 +163,8 @@ static int64_t read_exponent(const char *s, size_t n) {
   return s[0] == '-' ? -e : e;
 }
 
+/* Powers are literals, since a product of tens is not always the nearest double: pow() and loops would differ from the
+ * reference in the last bit. */
 static double scale(decimal d) {
 #define TEN_POWERS(p) 1e##p##0, 1e##p##1, 1e##p##2, 1e##p##3, 1e##p##4, 1e##p##5, 1e##p##6, 1e##p##7, 1e##p##8, 1e##p##9
   static const double powers[] = {

@@ -2,7 +2,10 @@
 /* Reading tokenizer.json so that every refusal names the field at fault.
  *
  * A tok_field is a JSON node with its path from the root ("pre_tokenizer.pretokenizers[1].behavior"). A key that no
- * reader knows is refused, since it might change ids. */
+ * reader knows is refused, since it might change ids.
+ *
+ * Fields are views: they borrow the document's nodes and are copied freely. TRI_CORRUPT is for what the format does not
+ * allow, TRI_UNSUPPORTED for what it allows and is not implemented here. */
 #ifndef TRI_TEXT_TOKENIZER_CONFIG_H
 #define TRI_TEXT_TOKENIZER_CONFIG_H
 
@@ -18,6 +21,7 @@ typedef struct tok_field {
   char path[TRI_ERROR_FIELD];
 } tok_field;
 
+/* A member or an element, which need not be there: node is NULL then, and the path says where it would be. */
 tok_field tok_field_root(const tri_json *node);
 tok_field tok_field_get(const tok_field *object, const char *key);
 tok_field tok_field_at(const tok_field *array, size_t i);

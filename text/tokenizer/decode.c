@@ -108,7 +108,8 @@ static tri_status load_any(void *decoder, const tok_field *f, tri_error *err) {
   return types[i].load(decoder, (tok_decode_step){.kind = types[i].kind}, f, err);
 }
 
-/* Every token through the leading steps. */
+/* Every token through the leading steps, which look at one token alone: decoding an id then begins with a copy of its
+ * piece. With a byte-level decoder only the repair of UTF-8 is left to do. */
 static tri_status make_pieces(tok_decoder *d, const tok_vocab *vocab, const tok_added_vocab *added) {
   tok_decode_run run = {0};
   tri_status st = TRI_NO_MEMORY;

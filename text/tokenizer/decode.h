@@ -8,7 +8,6 @@
 #define TRI_TEXT_TOKENIZER_DECODE_H
 
 #include "text/tokenizer/added.h"
-#include "text/tokenizer/ids.h"
 #include "text/tokenizer/config.h"
 #include "text/tokenizer/decode_steps.h"
 #include "text/tokenizer/vocab.h"

@@ -7,6 +7,8 @@
 #include "text/tokenizer/bytelevel.h"
 #include "text/unicode/unicode.h"
 
+/* A step hands on what no later input can change and keeps the rest in its state: that is how a stream gives text
+ * early and a whole decode gives the same text. What a step keeps is bounded by the limit of its buffers. */
 #define REPLACEMENT "\xef\xbf\xbd"
 
 /* ---- runs ---- */

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The steps of a decoder, as transducers: a token enters a step in one or more parts of whole characters, then ends,
- * and at last the text ends. A step's output enters the next one likewise. */
+ * and at last the text ends. A step's output enters the next one likewise.
+ *
+ * text() may come any number of times for one token, also not at all; end() comes once. Whole characters are what a
+ * step may rely on and what it must give. */
 #ifndef TRI_TEXT_TOKENIZER_DECODE_STEPS_H
 #define TRI_TEXT_TOKENIZER_DECODE_STEPS_H
 
-#include "text/tokenizer/ids.h"
 #include "text/tokenizer/metaspace.h"
 #include "text/tokenizer/normalize.h"
 #include "text/tokenizer/replace.h"

@@ -39,6 +39,8 @@ cleanup:
   return st;
 }
 
+/* Decodes the token alone, where it begins a text. If that is an end of its bytes in the middle of one, decoders took
+ * something off its front. */
 tri_status tri_tokenizer_first_bytes(const tri_tokenizer *t, uint32_t id, char *out, size_t cap, size_t *len) {
   char *text = NULL;
   size_t n = 0;
@@ -90,6 +92,9 @@ static size_t enough_before(const tri_detokenizer *d, const uint32_t *ids, size_
   return from;
 }
 
+/* Two streams read the earlier ids: d->stream, which then continues with the answer, and one that ends here. Their
+ * outputs differ by what d->stream still keeps, an unfinished character for instance. That text, `earlier`, belongs to
+ * the prompt and is taken off the first pieces. */
 tri_status tri_detokenizer_after(tri_detokenizer *d, const uint32_t *ids, size_t count) {
   size_t from = enough_before(d, ids, count);
   tok_decode_stream alone = {0};

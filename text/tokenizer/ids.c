@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 
+/* The one place where a limit of tokens is checked; everything that makes ids goes through it. */
 tri_status tok_ids_append(tok_ids *ids, const uint32_t *from, size_t n) {
   bool too_many = n > ids->max - ids->len;
   if (too_many && !ids->fills) return TRI_TOO_LARGE;

@@ -17,6 +17,7 @@ typedef struct tok_ids {
   bool fills; /* an append that would exceed max first fills up what is left */
 } tok_ids;
 
+/* After TRI_TOO_LARGE the ids are as they were, or, with `fills`, full. */
 tri_status tok_ids_push(tok_ids *ids, uint32_t id);
 tri_status tok_ids_append(tok_ids *ids, const uint32_t *from, size_t n);
 void tok_ids_free(tok_ids *ids);

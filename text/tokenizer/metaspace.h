@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Metaspace: spaces made visible. Its settings serve the pre-tokenizer and the decoder. */
+/* Metaspace: spaces made visible. Its settings serve the pre-tokenizer and the decoder.
+ *
+ * The visible space of SentencePiece is U+2581; the format allows any one character. */
 #ifndef TRI_TEXT_TOKENIZER_METASPACE_H
 #define TRI_TEXT_TOKENIZER_METASPACE_H
 

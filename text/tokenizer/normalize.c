@@ -15,6 +15,7 @@ static tri_status apply_form(const tok_normalize_step *step, tok_normalize_scrat
   return tok_normal(&s->points, step->form, text, len, out);
 }
 
+/* A character that becomes nothing at the start takes the text's beginning with it: from_start. */
 static tri_status apply_map(const tok_normalize_step *step, tok_normalize_scratch *s, const char *text, size_t len,
                             bool *from_start, tri_buf *out) {
   for (size_t i = 0, n; i < len; i += n) {
@@ -191,6 +192,7 @@ void tok_normalizer_free(tok_normalizer *n) {
 
 /* ---- use ---- */
 
+/* Two buffers take turns, and so do two lists of ranges: no step reads what it writes. */
 tri_status tok_normalize(const tok_normalizer *n, tok_normalize_scratch *s, const char *text, size_t len,
                          bool *from_start, tok_spans *spans, const char **out, size_t *out_len) {
   bool ignored = true;

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Normalizers: what changes the text between the added tokens before it is split into words. */
+/* Normalizers: what changes the text between the added tokens before it is split into words.
+ *
+ * Steps may also carry ranges of the text along (spans.h): which parts of a prompt are foreign must be known after the
+ * text has changed its length. */
 #ifndef TRI_TEXT_TOKENIZER_NORMALIZE_H
 #define TRI_TEXT_TOKENIZER_NORMALIZE_H
 

@@ -39,6 +39,7 @@ size_t tok_map_nmt(uint32_t c, uint32_t out[3]) {
   return keep(c >= 0x200b && c <= 0x200f ? ' ' : c, out);
 }
 
+/* BERT's clean_text: controls and U+FFFD go, every white space becomes a plain one. */
 size_t tok_map_bert_clean(uint32_t c, uint32_t out[3]) {
   if (c == '\t' || c == '\n' || c == '\r') return keep(' ', out);
   if (c == 0xfffd || tok_is_other(c)) return 0;

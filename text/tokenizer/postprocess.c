@@ -12,6 +12,7 @@ typedef struct postprocessor_type {
 } postprocessor_type;
 
 /* A later processor of a sequence sees the earlier ones' output as the text: its ids go outside. */
+/* prefix and suffix grow outwards: the earlier prefix follows `before`, the earlier suffix precedes the new ids. */
 static tri_status wrap(tok_postprocessor *p, tok_ids *before, const tok_ids *behind) {
   TRI_CHECK(tok_ids_append(before, p->prefix.data, p->prefix.len));
   TRI_CHECK(tok_ids_append(&p->suffix, behind->data, behind->len));
@@ -101,6 +102,8 @@ static tri_status take_pair(tok_postprocessor *p, const tok_field *list, const t
   return st == TRI_NO_MEMORY ? st : TRI_OK;
 }
 
+/* The template of one text must be understood as a whole. That of a pair need not: without it the tokenizer has no
+ * pairs. */
 static tri_status load_template(tok_postprocessor *p, const tok_field *f, tri_error *err) {
   tok_ids before = {.max = MAX_SPECIAL}, behind = {.max = MAX_SPECIAL};
   bool seen_text = false;

@@ -7,6 +7,10 @@
 #include "text/tokenizer/bytelevel.h"
 #include "text/unicode/unicode.h"
 
+/* Depth first: a step calls the next one for each piece as soon as it is cut, and the last one calls the model. The
+ * depth of calls is the number of steps, and memory does not grow with the number of words.
+ *
+ * at_start goes down with the pieces for Metaspace's "first": of a piece it is true if the text began with it. */
 typedef struct tok_pretok_run {
   const tok_pretokenizer *chain;
   tok_pretok_scratch *scratch;
@@ -41,6 +45,7 @@ static tri_status flush(splitter *s) {
   return s->out(s->run, s->index, s->text + s->held_start, s->held_end - s->held_start, s->at_start && !s->held_start);
 }
 
+/* The invariant: [held_start, held_end) has not been handed out, and everything before it has been or was removed. */
 static tri_status segment(splitter *s, size_t start, size_t end, bool match) {
   match ^= s->step->invert;
   bool joins = false;
@@ -327,6 +332,8 @@ static tri_status load_sequence(tok_pretokenizer *p, const pretok_type *type, co
   return tok_field_each(f, "pretokenizers", load_any, p, err);
 }
 
+/* ByteLevel's pattern is GPT-2's. Defaults of the format are in `step`, and load changes them by what the object says.
+ */
 static const pretok_type types[] = {
     {.type = {"ByteLevel", "add_prefix_space trim_offsets use_regex"},
      .load = load_byte_level,

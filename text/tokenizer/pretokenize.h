@@ -6,7 +6,6 @@
 #ifndef TRI_TEXT_TOKENIZER_PRETOKENIZE_H
 #define TRI_TEXT_TOKENIZER_PRETOKENIZE_H
 
-#include "text/tokenizer/ids.h"
 #include "text/tokenizer/config.h"
 #include "text/tokenizer/metaspace.h"
 #include "text/tokenizer/normalize.h"

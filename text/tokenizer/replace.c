@@ -99,6 +99,8 @@ void tok_replace_destroy(tok_replace *r) {
 
 /* ---- plain strings ---- */
 
+/* Knuth, Morris and Pratt's search in parts: only the length of the pattern that has matched so far goes from part to
+ * part, since its text is the pattern's own. */
 tri_status tok_replace_feed(const tok_replace *r, size_t *matched, const char *text, size_t len, tri_buf *out) {
   size_t m = *matched, i = 0;
   tri_status st = TRI_OK;
@@ -162,6 +164,7 @@ static tri_status replace_matches(const tok_replace *r, tok_regex_scratch *scrat
   return tri_buf_append(out, text + done, len - done);
 }
 
+/* memmem finds matches from left to right that do not overlap, as tok_replace_feed does in parts. */
 static tri_status replace_plain(const tok_replace *r, const char *text, size_t len, bool *from_start,
                                 tok_spans_walk *walk, tri_buf *out) {
   size_t done = 0;

@@ -3,7 +3,6 @@
 #ifndef TRI_TEXT_TOKENIZER_REPLACE_H
 #define TRI_TEXT_TOKENIZER_REPLACE_H
 
-#include "text/tokenizer/ids.h"
 #include "text/tokenizer/config.h"
 #include "text/tokenizer/regex/regex.h"
 #include "text/unicode/spans.h"

@@ -34,6 +34,8 @@ static tri_status check_special_ids(const tok_vocab *v, const tok_ids *ids, cons
   return TRI_OK;
 }
 
+/* The order counts: added tokens are normalized and take ids after the model's, the post-processor's ids must be below
+ * all of them, and the decoder goes through the whole vocabulary. */
 static tri_status load_parts(tri_tokenizer *t, const tok_field *root, tri_error *err) {
   /* The library that trains these files applies truncation and padding only on request of its caller, who overrides
    * what the file says; here the caller's limits rule. */
@@ -178,6 +180,8 @@ typedef struct encoding {
 typedef tri_status (*gap_fn)(encoding *e, const char *text, size_t len, bool at_start);
 
 /* Appends the ids of the set's tokens in text and hands what lies between them to gap. */
+/* Runs twice over a text: added tokens that are not normalized are cut out first, those that are, from what lies
+ * between after the normalizer. */
 static tri_status around_added(encoding *e, const tok_added_set *set, const char *text, size_t len,
                                const tok_spans *foreign, bool at_start, gap_fn gap) {
   tok_added_scan scan = {.set = set, .text = text, .len = len, .foreign = foreign->len ? foreign : NULL};

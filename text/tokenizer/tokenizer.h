@@ -40,6 +40,7 @@ tri_status tri_tokenizer_first_bytes(const tri_tokenizer *t, uint32_t id, char *
 bool tri_tokenizer_id(const tri_tokenizer *t, const char *token, size_t len, uint32_t *id);
 bool tri_tokenizer_is_special(const tri_tokenizer *t, uint32_t id);
 
+/* The scratch refers to the tokenizer, which must outlive it. */
 tri_status tri_tokenizer_scratch_create(const tri_tokenizer *t, tri_tokenizer_scratch **out);
 void tri_tokenizer_scratch_destroy(tri_tokenizer_scratch *s); /* NULL is fine */
 

@@ -26,9 +26,8 @@ static int compare(const void *x, const void *y) {
 
 static tri_status add_node(tok_trie *t, building *b, unsigned char byte, struct range r) {
   if (t->count == MAX_NODES) return TRI_TOO_LARGE;
-  tri_status st = tri_array_reserve(&t->nodes, t->count, &b->node_cap, 1, sizeof *t->nodes);
-  if (st == TRI_OK) st = tri_array_reserve(&b->ranges, t->count, &b->range_cap, 1, sizeof *b->ranges);
-  if (st != TRI_OK) return st;
+  TRI_CHECK(tri_array_reserve(&t->nodes, t->count, &b->node_cap, 1, sizeof *t->nodes));
+  TRI_CHECK(tri_array_reserve(&b->ranges, t->count, &b->range_cap, 1, sizeof *b->ranges));
   b->ranges[t->count] = r;
   t->nodes[t->count++] = (tok_trie_node){.id = TOK_NO_ID, .byte = byte};
   return TRI_OK;

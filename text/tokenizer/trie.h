@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The vocabulary as a trie of bytes: all tokens that a text begins with, in one walk. */
+/* The vocabulary as a trie of bytes: all tokens that a text begins with, in one walk.
+ *
+ * Nodes lie in one array, siblings next to each other in order of their bytes: a step is a binary search among a
+ * node's children, and a node takes 12 bytes instead of a table of 256. */
 #ifndef TRI_TEXT_TOKENIZER_TRIE_H
 #define TRI_TEXT_TOKENIZER_TRIE_H
 

@@ -59,8 +59,7 @@ tri_status tok_vocab_add_unlisted(tok_vocab *v, const char *text, size_t len, ui
 tri_status tok_vocab_add(tok_vocab *v, const char *text, size_t len, uint32_t id) {
   if (tok_vocab_find(v, text, len) != TOK_NO_ID) return TRI_INVALID_ARGUMENT;
   if (!v->slots || (v->count + 1) * 2 > v->slot_mask + 1) {
-    tri_status st = grow_slots(v);
-    if (st != TRI_OK) return st;
+    TRI_CHECK(grow_slots(v));
   }
   TRI_CHECK(tok_vocab_add_unlisted(v, text, len, id));
   insert(v->slots, v->slot_mask, (uint32_t)tri_xxh3(text, len), id);

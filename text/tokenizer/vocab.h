@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The vocabulary: text <-> id. */
+/* The vocabulary: text <-> id.
+ *
+ * Entries are a dense table by id, slots a hash table from text to id. Texts are copied into the vocabulary's arena;
+ * they may have NULs inside and one follows them. */
 #ifndef TRI_TEXT_TOKENIZER_VOCAB_H
 #define TRI_TEXT_TOKENIZER_VOCAB_H
 

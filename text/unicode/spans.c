@@ -25,6 +25,8 @@ static size_t first_at(tok_spans_walk *w, size_t at) {
   return w->at;
 }
 
+/* Errs towards the foreign: a piece that has one foreign byte becomes foreign as a whole, so that no rewriting can
+ * free a client's byte. */
 tri_status tok_spans_change(tok_spans_walk *w, size_t at, size_t n, size_t to, size_t size) {
   if (!w) return TRI_OK;
   for (size_t i = first_at(w, at); i < w->from->len && w->from->data[i].from <= at + n; i++) {

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranges of a text, and where they come to while the text is rewritten piece by piece. */
+/* Ranges of a text, and where they come to while the text is rewritten piece by piece.
+ *
+ * Both lists are in order and so are the pieces, hence one pass over either suffices. */
 #ifndef TRI_TEXT_UNICODE_SPANS_H
 #define TRI_TEXT_UNICODE_SPANS_H
 

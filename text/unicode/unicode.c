@@ -46,6 +46,7 @@ tok_utf8 tok_utf8_step(const char *s, size_t n, size_t *len) {
   return i == n ? TOK_UTF8_TRUNCATED : TOK_UTF8_INVALID;
 }
 
+/* Most text is ASCII, which is skipped eight bytes at a time. */
 size_t tok_utf8_valid_prefix(const char *s, size_t n) {
   size_t i = 0;
   while (i < n) {
@@ -59,6 +60,7 @@ size_t tok_utf8_valid_prefix(const char *s, size_t n) {
   return n;
 }
 
+/* To a walk good bytes are copied, and each ill-formed part has become a U+FFFD. */
 tri_status tok_utf8_repair(tri_buf *out, const char *s, size_t n, tok_spans_walk *walk) {
   for (size_t i = 0; i < n;) {
     size_t good = tok_utf8_valid_prefix(s + i, n - i), bad;
@@ -254,6 +256,7 @@ static tri_status sort_marks(tok_codepoints *w, int32_t *run, size_t n) {
   return TRI_OK;
 }
 
+/* A run of characters of class other than 0 stays between two of class 0, which no mark may pass. */
 static tri_status order_marks(tok_codepoints *w, size_t count) {
   for (size_t i = 0; i < count;) {
     size_t end = i;
@@ -264,6 +267,7 @@ static tri_status order_marks(tok_codepoints *w, size_t count) {
   return TRI_OK;
 }
 
+/* Composes run by run, between characters that Unicode 9 does not have: they take no part. */
 static tri_status compose(tok_codepoints *w, size_t *count) {
   size_t kept = 0;
   for (size_t i = 0, end; i < *count; i = end + 1) {
@@ -287,6 +291,7 @@ static bool is_normal_at_a_glance(tok_normal_form form, const char *s, size_t n)
   return true;
 }
 
+/* UAX #15: decompose, order the marks between starters, compose for the C forms. */
 tri_status tok_normal(tok_codepoints *w, tok_normal_form form, const char *s, size_t n, tri_buf *out) {
   if (is_normal_at_a_glance(form, s, n)) return tri_buf_append(out, s, n);
   size_t count, bytes;

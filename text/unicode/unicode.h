@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Unicode as tokenizers need it: UTF-8 checking, character classes, normal forms. unicode.c and unicode_cases.c
- * are the only users of utf8proc. */
+ * are the only users of utf8proc.
+ *
+ * The Hugging Face library takes each property from whichever crate it uses, in that crate's version of Unicode. Ids
+ * are equal only if the versions are: hence the tables in unicode_tables.c, which say where those versions and the
+ * libraries here differ. */
 #ifndef TRI_TEXT_UNICODE_UNICODE_H
 #define TRI_TEXT_UNICODE_UNICODE_H
 

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tables of the versions of Unicode that the Hugging Face library has and PCRE2 and utf8proc have not. */
+/* Tables of the versions of Unicode that the Hugging Face library has and PCRE2 and utf8proc have not.
+ *
+ * Looked up by binary search (FIND in unicode.c). */
 #ifndef TRI_TEXT_UNICODE_UNICODE_TABLES_H
 #define TRI_TEXT_UNICODE_UNICODE_TABLES_H
 

@@ -19,6 +19,8 @@
 #include "tools/bench/steps.h"
 #include "worker/cost/machine_rates.h"
 
+/* RUN: short enough that the machine's rate hardly changes between the rooflines around a run, long enough that steps
+ * overlap. */
 enum { MAX_ROUNDS = 1024, RUN = 8 };
 
 struct bench_options {
@@ -117,6 +119,7 @@ static double prompt_work(const struct bench *b) {
   return t * each + tri_measure_gemms(b->engine, true) - each + t * (t + 1) * pairs;
 }
 
+/* The floor is the longer of the two, arithmetic and one reading of the weights: a kernel can overlap them at best. */
 static double measure_prompt(struct bench *b, double work) {
   double gemms = work * tri_roofline_gemm(b->floor);
   double reading = tri_roofline_read(b->floor, tri_measure_step_bytes(b->engine, b->experts));
@@ -124,6 +127,8 @@ static double measure_prompt(struct bench *b, double work) {
   return b->reads ? reading : gemms;
 }
 
+/* The first prompt is not timed: it warms up caches and whatever a backend does once. It also counts how many experts
+ * a prompt of this length reads, which the floor needs. */
 static tri_status time_prompts(struct bench *b, double *op, double *floor) {
   double work = prompt_work(b), ignored;
   int count = b->engine->model.encoder ? b->o.batch_size : 1;
@@ -146,6 +151,8 @@ static tri_status begin_decode(struct bench *b, int i) {
   return st;
 }
 
+/* A step that has not ended when the host asks for it has hidden the host's part of the next one: num_hidden counts
+ * these. */
 static tri_status end_decode(struct bench *b) {
   const tri_step_result *r;
   tri_status st = tri_engine_poll(b->engine, &r);
@@ -221,7 +228,7 @@ static tri_status check(struct bench_options *o, const tri_model_config *c, tri_
 static tri_status set_up(struct bench *b, tri_error *err) {
   tri_model_config model;
   tri_status st;
-  TRI_TRY(tri_model_config_load_by(b->o.serve.model, TRI_CONFIG_RULES(&b->o.serve), &model, err));
+  TRI_TRY(tri_model_config_load(b->o.serve.model, TRI_CONFIG_RULES(&b->o.serve), &model, err));
   TRI_TRY(check(&b->o, &model, err));
   int len = length(&b->o, &model);
   int tokens = model.encoder ? b->o.input_len * b->o.batch_size : b->o.input_len;

@@ -180,7 +180,7 @@ static tri_status set_up(struct bench *b, tri_error *err) {
   b->io.num_buffers = b->o.depth;
   b->io.kind = (tri_aio_kind)b->o.io;
   b->io.buffered = !b->o.direct;
-  TRI_TRY(tri_model_config_load_by(o->model, TRI_CONFIG_RULES(o), &b->model, err));
+  TRI_TRY(tri_model_config_load(o->model, TRI_CONFIG_RULES(o), &b->model, err));
   if (b->model.seq2seq.on)
     return tri_fail(err, TRI_UNSUPPORTED, "model", "model_type %s is an encoder-decoder: only single models are timed",
                     b->model.arch->model_type);

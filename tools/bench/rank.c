@@ -6,6 +6,7 @@
 #include "worker/process/rank_hardware.h"
 #include "worker/cost/stream_hiding.h"
 
+/* Whole blocks for each sequence and one token more, and one block: the count that tri_bench_rank_open promises. */
 static int blocks_for(int num_seqs, int seq_len, int block_size) {
   int64_t blocks = (int64_t)num_seqs * (seq_len / block_size + 1) + 1;
   return blocks < INT32_MAX ? (int)blocks : INT32_MAX;
@@ -28,6 +29,7 @@ tri_status tri_bench_rank_open(const tri_serve_options *o, const tri_engine_conf
   return tri_bench_rank_open_in(world, (tri_parallel){.tp = 1, .pp = 1}, 0, 1, o, sizes, num_seqs, seq_len, out, err);
 }
 
+/* Sets up a rank as a worker does, with the limits that `sizes` has in the place of a coordinator's. */
 tri_status tri_bench_rank_open_in(tri_comm *world, tri_parallel layout, int local_rank, int local_size,
                                   const tri_serve_options *o, const tri_engine_config *sizes, int num_seqs, int seq_len,
                                   tri_bench_rank *out, tri_error *err) {

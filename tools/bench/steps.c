@@ -3,6 +3,8 @@
 
 #include "base/hash.h"
 
+/* Every slot has its blocks in a row of its own: block k of slot s is s * blocks_per_seq + k. No scheduler is needed.
+ */
 static int blocks_per_seq(const tri_bench_steps *s) {
   return (int)(s->engine->limits.max_model_len / s->engine->limits.block_size) + 1;
 }

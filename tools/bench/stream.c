@@ -271,7 +271,7 @@ static tri_status list_extents(struct bench *b, tri_error *err) {
 
 static tri_status set_up(struct bench *b, tri_error *err) {
   tri_model_config model;
-  TRI_CHECK(tri_model_config_load_by(b->o.serve.model, TRI_CONFIG_RULES(&b->o.serve), &model, err));
+  TRI_CHECK(tri_model_config_load(b->o.serve.model, TRI_CONFIG_RULES(&b->o.serve), &model, err));
   if (model.encoder || model.seq2seq.on)
     return tri_fail(err, TRI_UNSUPPORTED, "model", "only the weights of decoders are streamed, and %s is none",
                     model.arch->model_type);

@@ -8,6 +8,7 @@
 
 #include "base/xxh3.h"
 
+/* Two passes: in the second, parts come into places of the ring that other parts have had before. */
 enum { PASSES = 2 };
 
 struct verify {

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The checks of this host. */
+/* The checks of this host.
+ *
+ * Each check adds its own findings and fails alone: what cannot be asked is a finding and not the end of the others. */
 #include <arpa/inet.h>
 #include <dlfcn.h>
 #include <errno.h>
@@ -129,6 +131,7 @@ static void check_backend(tri_findings *out) {
 
 /* ---- ports ---- */
 
+/* SO_REUSEADDR: connections that are only closing down do not count as a server. */
 static void check_port(int port, tri_findings *out) {
   struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
   int one = 1, s = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -158,6 +161,7 @@ static void check_mpirun(const tri_doctor_options *o, tri_findings *out) {
   tri_judge_mpirun(code == 127 ? NULL : first_line(text), out);
 }
 
+/* The model comes first, since memory and drives are compared with its size, and is reported after the host. */
 void tri_doctor_check(const tri_doctor_options *o, tri_findings *out) {
   struct utsname host;
   tri_host_facts facts;
@@ -174,6 +178,7 @@ void tri_doctor_check(const tri_doctor_options *o, tri_findings *out) {
   if (!strcmp(o->launcher, "mpirun")) check_mpirun(o, out);
 }
 
+/* A barrier passes only if both ranks have started, found each other and can send: what `trireme up` needs of MPI. */
 int tri_doctor_mpi_rank(void) {
   tri_error err = {0};
   int argc = 0;

@@ -3,6 +3,8 @@
 
 #include "tools/doctor/doctor.h"
 
+/* The JSON goes both ways: a doctor on another host prints it, and this one reads it. Anything that it says of a level
+ * other than ok and warn counts as fail. */
 const char *const tri_level_names[] = {"ok", "warn", "fail"};
 
 tri_finding *tri_findings_add(tri_findings *f, tri_level level, const char *check) {
@@ -33,7 +35,7 @@ void tri_findings_print(const tri_findings *all, int count, FILE *out) {
   }
 }
 
-/* Bytes that are no ASCII go as they are: what other programs say may be any. */
+/* Escapes each byte beyond ASCII by itself: what other programs say need not be UTF-8. */
 static void print_string(const char *s, FILE *out) {
   fputc('"', out);
   for (; *s; s++) {

@@ -35,7 +35,8 @@ static int64_t limit_of(int resource) {
   return r.rlim_max == RLIM_INFINITY ? INT64_MAX : (int64_t)r.rlim_max;
 }
 
-/* Threads of workers do the same. */
+/* Binds this process to all cores that it has, which changes nothing where it is permitted; threads of workers do it
+ * likewise. */
 static bool can_bind(int count) {
   int cores[MAX_CORES], shared;
   if (count > MAX_CORES || tri_topo_assign(0, 1, count, cores, &shared) != TRI_OK) return false;

@@ -4,6 +4,8 @@
 
 #include "tools/doctor/doctor.h"
 
+/* Fail is for what a start would die of, warn for what makes it slower or may become a problem. No I/O: see doctor.h.
+ */
 #define GIB ((int64_t)1 << 30)
 #define MIB ((int64_t)1 << 20)
 
@@ -123,6 +125,8 @@ static bool take_value(const char **line, char *out, size_t cap) {
   return n > 0;
 }
 
+/* The query's order is that of the fields below. Some boards do not tell some values: "[N/A]" becomes -1, which no
+ * check holds against them. */
 bool tri_device_read(const char *line, tri_device_facts *d) {
   *d = (tri_device_facts){0};
   int64_t *const numbers[NUM_NUMBERS] = {&d->memory_mib,           &d->used_mib,   &d->clock_mhz,

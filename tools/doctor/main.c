@@ -69,6 +69,8 @@ static int show_last_hang(void) {
   return st == TRI_OK ? TRI_EXIT_OK : TRI_EXIT_FAILED;
 }
 
+/* Every host is looked at by a doctor of its own. MPI is tried on the first two hosts, or with two ranks on the only
+ * one, since what fails between hosts fails between any two. */
 static void check_list(const tri_doctor_options *o, char **names, int count, tri_findings *all) {
   char two[600];
   tri_doctor_check_hosts(o, names, count, all);
@@ -122,6 +124,7 @@ static int check(const tri_doctor_options *o) {
   TRI_TRY(check_port_list(o->ports, &err));
   TRI_TRY(check_lengths(o, &err));
   TRI_TRY(tri_doctor_list_hosts(o, &names, &count, &memory, &err));
+  /* No names: this host is checked, and MPI is started on it. */
   int hosts = count ? count : 1;
   all = tri_calloc((size_t)hosts, sizeof *all);
   TRI_TRY(all ? TRI_OK : TRI_NO_MEMORY);

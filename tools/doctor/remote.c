@@ -11,6 +11,8 @@
 #include "base/wait.h"
 #include "tools/doctor/doctor.h"
 
+/* Words go straight to exec: no shell on this host reads them. main.c has measured their lengths, so that the fixed
+ * sizes below suffice. */
 enum { MOST_ARGS = 64, MOST_BYTES = 1 << 20, OUTPUT_BYTES = 64 << 10 };
 
 /* A command line, and the text of its words. */
@@ -40,7 +42,10 @@ static void add_value(struct command *c, const char *name, const char *value) {
   add(c, value);
 }
 
-/* The launcher and its arguments for so many ranks on hosts; NULL: on this one. */
+/* The launcher and its arguments for so many ranks on hosts; NULL: on this one.
+ *
+ * --overlap lets a step run in a job whose resources other steps have; --oversubscribe, two ranks where mpirun counts
+ * one slot. */
 static void add_launcher(struct command *c, const tri_doctor_options *o, int ranks, const char *hosts) {
   char number[16], program[4200] = "";
   bool by_srun = !strcmp(o->launcher, "srun");
@@ -168,6 +173,7 @@ static void take_findings(const tri_doctor_options *o, const char *name, int cod
   snprintf(out->host, sizeof out->host, "%s", name); /* as the list calls it */
 }
 
+/* Half of the time: a doctor there that runs out of it still reports before this one gives up. */
 static tri_status start_on(const tri_doctor_options *o, const char *name, tri_running *run) {
   struct command c = {0};
   char seconds[32];
@@ -183,6 +189,8 @@ static tri_status start_on(const tri_doctor_options *o, const char *name, tri_ru
   return tri_run_start(c.argv, run, &err);
 }
 
+/* All are started before the first is waited for, and all have the same deadline: a list of hosts takes as long as its
+ * slowest one. */
 void tri_doctor_check_hosts(const tri_doctor_options *o, char **names, int count, tri_findings *out) {
   tri_running *runs = tri_calloc((size_t)count, sizeof *runs);
   char *text = tri_malloc(OUTPUT_BYTES, 1);

@@ -14,6 +14,8 @@
 
 enum { NO_PROGRAM = 127, POLL_MS = 50 };
 
+/* A process group of its own, so that a kill reaches what the program has started, and PDEATHSIG, so that it does not
+ * outlive this one. Its input is empty: ssh and srun would read this program's. */
 tri_status tri_run_start(char *const *argv, tri_running *out, tri_error *err) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC)) return tri_fail(err, TRI_IO, "pipe", "no pipe: %s", strerror(errno));
@@ -39,6 +41,9 @@ tri_status tri_run_start(char *const *argv, tri_running *out, tri_error *err) {
   return TRI_OK;
 }
 
+/* Reads even when `out` is full, since a program whose pipe is full stands still. The end of the output and that of
+ * the program are waited for one after the other: a program may close its output and run, and its children may keep
+ * the pipe open after its end. */
 int tri_run_end(tri_running *r, int64_t deadline_ns, char *out, size_t cap) {
   size_t len = 0;
   int status = 0;

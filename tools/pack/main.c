@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `trireme pack`: makes the packs of a layout's ranks ahead of time, without a cluster. */
+/* `trireme pack`: makes the packs of a layout's ranks ahead of time, without a cluster.
+ *
+ * One rank after the other: a pack is bound by the disks, and one at a time shares them with none. A signal ends it
+ * between two writes; the next run continues the pack. */
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -56,7 +59,9 @@ static struct {
   uint64_t done;
 } first;
 
-/* Writes the time that is left at the rate so far: ", eta 1:23", or nothing while that says little. */
+/* Writes the time that is left at the rate so far: ", eta 1:23", or nothing while that says little.
+ *
+ * The rate counts from the first look: bytes that an earlier run has written are no progress of this one. */
 static void eta_text(uint64_t done, uint64_t all, char out[32]) {
   int64_t now = tri_now_ns();
   out[0] = '\0';
@@ -89,6 +94,8 @@ static void show(const char *path, uint64_t done, uint64_t all) {
 
 /* ---- packs ---- */
 
+/* Ranks count as a cluster counts them: tensor-parallel ranks next to each other, then data-parallel ones, then
+ * stages. */
 static tri_parallel rank_of(const struct packing *p, int rank) {
   const tri_serve_layout *y = &p->layout;
   return (tri_parallel){.tp = y->tp,
@@ -124,7 +131,7 @@ static tri_status pack_rank(const struct packing *p, int rank, tri_error *err) {
 static tri_status set_up(struct packing *p, tri_error *err) {
   const tri_serve_options *o = p->o;
   if (!o->nvme_path) return tri_fail(err, TRI_USAGE, "nvme_path", "--nvme-path is missing");
-  TRI_CHECK(tri_model_config_load_by(o->model, TRI_CONFIG_RULES(o), &p->model, err));
+  TRI_CHECK(tri_model_config_load(o->model, TRI_CONFIG_RULES(o), &p->model, err));
   if (p->model.encoder || p->model.seq2seq.on)
     return tri_fail(err, TRI_UNSUPPORTED, "model", "only the weights of decoders are streamed, and %s is none",
                     p->model.arch->model_type);

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The backend that is planned for, and the memory of a rank. */
+/* The backend that is planned for, and the memory of a rank.
+ *
+ * In this order: the kind of device that --device names; this host's devices, if they are enough for the ranks or the
+ * plan is for other hosts, too (--hosts, --devices, or --backend cuda, which insists); an h200 where devices are wanted
+ * and none are here; else the CPUs of this host. */
 #include <string.h>
 
 #include "kernels/backend.h"

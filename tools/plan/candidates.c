@@ -7,6 +7,9 @@
 #include "base/buf.h"
 #include "base/mem.h"
 
+/* All products of tp, pp and, with experts, dp that divide the number of devices, with replicas for the rest. For
+ * experts there is a layout for each number of slices too: ep = dp * tp / slices. tri_shard_make has the last word, so
+ * that what is listed here can be started. */
 struct list {
   const tri_model_config *c;
   int devices;

@@ -62,6 +62,7 @@ static tri_status mean_share(const struct plan *p, tri_cost_share *out, tri_erro
 
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
+/* CONTEXT and PROMPT are what is predicted for where --context-len does not say it, cut to max_model_len. */
 tri_status plan_devices(struct plan *p, tri_error *err) {
   enum { CONTEXT = 1024, PROMPT = 2048 };
   const tri_serve_options *v = &p->o->serve;

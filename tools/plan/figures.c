@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The figures of the machine that predictions are made with. */
+/* The figures of the machine that predictions are made with.
+ *
+ * What is given on the command line comes first, then what a worker has measured on such a device and kept, then the
+ * figures of the device's kind. CPUs differ too much for a table: they are measured now, with products as large as a
+ * rank's. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -72,6 +76,8 @@ static tri_status find_host(const struct plan *p, const tri_cost_share *share, s
   return TRI_OK;
 }
 
+/* The options for links replace the rates of all three kinds of exchange, inside a host (near) and between hosts
+ * (far). */
 tri_status plan_find_machine(const struct plan *p, const tri_cost_share *share, struct plan_machine *m,
                              tri_error *err) {
   const struct plan_options *o = p->o;

@@ -6,6 +6,8 @@
 #include "base/mem.h"
 #include "tools/plan/plan.h"
 
+/* A token reads the experts that it is routed to, of which `hot_share` are on the device already: the expected bytes,
+ * summed over the stages that it passes. */
 static void count(const struct plan *p, const tri_cost_model *m, struct plan_host_experts *h) {
   for (int i = 0; i < p->num_made; i++) {
     const tri_ledger *l = &p->ranks[i].ledger;

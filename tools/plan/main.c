@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `trireme plan`: the byte ledger of every rank of a layout, before anything is loaded. */
+/* `trireme plan`: the byte ledger of every rank of a layout, before anything is loaded.
+ *
+ * Limits, shards, ledgers and tiers come from the same files of runtime/ that a worker uses at its start, with the same
+ * inputs, so that both agree. Of the weights only the headers are read, unless a disk has to be measured. */
 #include <stdio.h>
 #include <string.h>
 
@@ -208,7 +211,7 @@ static tri_status plan_model(struct plan_options *o, tri_error *err) {
   TRI_CHECK(tri_serve_model_find(&o->serve, err));
   tri_model_config *config = tri_calloc(1, sizeof *config);
   if (!config) return tri_fail(err, TRI_NO_MEMORY, "model", "no memory");
-  TRI_TRY(tri_model_config_load_by(o->serve.model, TRI_CONFIG_RULES(&o->serve), config, err));
+  TRI_TRY(tri_model_config_load(o->serve.model, TRI_CONFIG_RULES(&o->serve), config, err));
   tri_model_config_warn(config, "plan");
   TRI_TRY(open_weights(&o->serve, &ckpt, err));
   TRI_TRY(tri_model_config_pool(o->serve.model, (tri_pooling)o->serve.pooling, config, err));

@@ -54,6 +54,7 @@ static void print_head(const struct plan *p) {
          c->encoder ? "of tokens" : "KV tokens");
 }
 
+/* The total is what the rank takes of its own memory: of a device's, without what lies in the host's. */
 static void print_rank(const struct plan *p, const struct plan_rank *r, int rank) {
   const tri_shard *s = &r->shard;
   const tri_ledger *l = &r->ledger;

@@ -60,6 +60,8 @@ struct marks {
   bool crosses, shards;
 };
 
+/* Without --all ten rows at most, by the latency of one sequence; the layout with the most tokens per second is always
+ * among them. */
 static void print_rows(const struct plan *p, const tri_recommendations *r, struct marks *m) {
   int shown = p->o->all || r->fitting < FEW ? r->fitting : FEW;
   if (r->best_throughput >= shown) shown--; /* its row is the last one */
@@ -89,7 +91,10 @@ static void print_argument(const char *arg) {
   putchar('\'');
 }
 
-/* Returns how many of the arguments from `arg` on belong to the search for layouts alone. */
+/* Returns how many of the arguments from `arg` on belong to the search for layouts alone.
+ *
+ * The command that was typed is repeated for one layout, without what belongs to the search: the user's other options
+ * stay as they were spelled. */
 static int count_of_search(const char *arg) {
   static const char *const values[] = {"devices", "nnodes", "context-len", "context_len"};
   static const char *const switches[] = {"all", "json"};

@@ -58,7 +58,9 @@ tri_status plan_limits(const struct plan *p, int64_t len, tri_limits *out, tri_e
 }
 
 /* The largest max_model_len that every rank has room for, at most what the model was made for or, where that is more,
- * what was asked for. */
+ * what was asked for.
+ *
+ * A binary search: what a longer length takes never gets less. */
 static int64_t find_longest(struct plan *p) {
   int64_t fits = 0, most = p->c->max_position_embeddings;
   if (most < p->limits.max_model_len) most = p->limits.max_model_len;
@@ -112,6 +114,9 @@ static bool any_streams(const struct plan *p) {
   return false;
 }
 
+/* In this order, since each needs the one before: the longest length with all weights in memory, the longest with
+ * weights streamed, the ledgers of the length that was asked for, where streamed weights come from, the larger step
+ * that they want, and experts in host memory. A failure keeps what was found, for the table. */
 tri_status plan_ranks(struct plan *p, tri_error *err) {
   tri_shard first;
   tri_error ignored = {0};

@@ -124,6 +124,8 @@ static bool is_like_before(const tri_model_config *c, const tri_range *layers, i
   return true;
 }
 
+/* Stages with the same sizes have the same ledgers: of a deep pipeline three are made, the first, one between and the
+ * last. */
 static tri_status look_at(const tri_recommend_config *config, struct cuts *cuts, tri_recommendation *r,
                           tri_error *err) {
   const tri_model_config *c = config->model;

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Layouts for a number of devices, each with its memory and what it is predicted to take. */
+/* Layouts for a number of devices, each with its memory and what it is predicted to take.
+ *
+ * Every layout of candidates.h gets the ledgers of its ranks, as far as their sizes differ, and a prediction by
+ * runtime/cost. Those that fit are sorted by the time of one sequence's token; throughput is marked, not sorted by. */
 #ifndef TRI_TOOLS_PLAN_RECOMMEND_H
 #define TRI_TOOLS_PLAN_RECOMMEND_H
 

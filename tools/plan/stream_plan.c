@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Streamed weights of a plan: where they would come from, what the disk gives, and what steps take because of it. */
+/* Streamed weights of a plan: where they would come from, what the disk gives, and what steps take because of it.
+ *
+ * A rank's tiers are planned as a start plans them. They give, for each stage, the bytes of a step that are streamed in
+ * all, over a device's link and from files; the slowest stage's reads are the least time of a step. Ranks of a host
+ * share its disks in equal parts. */
 #include <stdio.h>
 #include <string.h>
 
@@ -86,6 +90,8 @@ static void count_tiers(struct plan *p, const struct plan_rank *r, size_t dram, 
   s->readers = readers;
 }
 
+/* The weights are laid out twice: whole, to choose the tiers, then by them, to know which bytes of the streamed parts
+ * find room in host memory. */
 static tri_status look_at_rank(struct plan *p, const struct plan_rank *r, tri_backend *be, tri_streaming_share *stage,
                                tri_pack_rooms *rooms, tri_error *err) {
   const tri_reader_config io = {.piece_bytes = TRI_READER_BLOCK, .num_buffers = 1}; /* it only looks */
@@ -143,6 +149,8 @@ cleanup:
 
 /* ---- what the disk gives ---- */
 
+/* Takes the rate that is given, else the one that a worker has measured and kept, else measures the checkpoint's now,
+ * which then stands for a pack's, too. */
 static tri_status find_bandwidth(const struct plan *p, struct plan_streaming *s, tri_error *err) {
   const char *nvme = p->o->serve.nvme_path;
   tri_disk_figures f;
@@ -190,6 +198,7 @@ tri_cost_model plan_cost_model(const struct plan *p, const struct plan_machine *
                           .stages = stages};
 }
 
+/* One sequence, some, and as many as fit; loads that are no larger than the one before are left out. */
 int plan_loads(const struct plan *p, struct plan_load loads[PLAN_LOADS], double *context) {
   enum { SOME = 64, CONTEXT = 1024 };
   int64_t len = p->limits.max_model_len, keys = p->o->context_len ? p->o->context_len : CONTEXT;

@@ -1,16 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Chats of a benchmark: each turn's prompt is all that was said before, the answers included, and some random tokens.
- * A chat's next turn comes as soon as its last answer is there. */
+ * A chat's next turn comes as soon as its last answer is there.
+ *
+ * Request i is turn i / chats of chat i % chats: first turns have the lowest numbers. `order` says which
+ * request is sent n-th; it grows as answers come, so that a slow chat holds up no other. */
 #include <string.h>
 
 #include "tools/serve_bench/serve_bench.h"
 #include "base/mem.h"
 
+/* The turns of a chat take neighbours among the lengths of a file. */
 size_t bench_place(const bench_run *b, size_t num, size_t i) {
   size_t turns = (size_t)b->o->num_turns, chats = num / turns;
   return i % chats * turns + i / chats;
 }
 
+/* Draws the same lengths as the load will, from the same seed. */
 uint64_t bench_longest_chat(const bench_run *b, size_t num) {
   size_t chats = num / (size_t)b->o->num_turns;
   uint64_t *len = tri_calloc(chats, sizeof *len), most = 0, random = bench_lengths_seed(b->o->seed);

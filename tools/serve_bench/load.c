@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The load of a benchmark: one thread, one connection, one event loop. */
+/* The load of a benchmark: one thread, one connection, one event loop.
+ *
+ * An open loop: all arrivals are planned before the first request, and a slow server does not make them later.
+ * --max-concurrency and chats close it. */
 #include <math.h>
 #include <poll.h>
 #include <string.h>
@@ -92,6 +95,8 @@ static void on_event(bench_load *l, const trireme_event *e, int64_t now) {
 
 /* ---- the loop ---- */
 
+/* A Poisson process: gaps are exponential, -ln(1 - u) / rate. Lengths have random numbers of their own, so that every
+ * rate gets the same ones. */
 static void plan_arrivals(const bench_run *b, bench_load *l, uint64_t *random) {
   uint64_t lengths = bench_lengths_seed(b->o->seed);
   double at = 0;
@@ -123,6 +128,8 @@ static void wait_for_arrival(const bench_run *b, int64_t ns) {
   if (ns > 0) ppoll(&p, 1, &t, NULL);
 }
 
+/* Never sleeps while something can be sent or has come: only a load that waits for its next arrival, or for any event
+ * when there is nothing to send, does. */
 static int loop(bench_run *b, bench_load *l, uint64_t *random) {
   trireme_error error = {0};
   int64_t most = b->o->max_concurrency ? b->o->max_concurrency : INT64_MAX;

@@ -229,6 +229,7 @@ static int run_loads(bench_run *b) {
   return done ? code : TRI_EXIT_FAILED;
 }
 
+/* All that can be refused (options, files, the model that is served) is refused before anything is measured. */
 static int run(bench_run *b, const tri_options *parsed) {
   size_t most = 0;
   int code = check_lengths(b->o, parsed);

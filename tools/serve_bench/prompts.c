@@ -48,6 +48,7 @@ static tri_status add_embed(const bench_run *b, bench_prompts *p, size_t *room, 
   return TRI_OK;
 }
 
+/* Reads no more lines than there are requests: a large file costs what is used of it. */
 int bench_prompts_read(bench_run *b, size_t most) {
   bench_prompts *p = &b->prompts;
   char *line = NULL;
@@ -86,6 +87,7 @@ void bench_prompts_free(bench_prompts *p) {
 
 /* ---- sending ---- */
 
+/* Draws over the whole vocabulary, special tokens included. */
 static void draw_ids(bench_run *b, const bench_request *r, uint64_t *random) {
   for (uint32_t i = 0; i < r->input_len; i++)
     b->ids[i] = (uint32_t)(tri_splitmix64(random) % (b->vocab_size ? b->vocab_size : 1));

@@ -11,6 +11,7 @@ enum { FLOORS_MS = 40000, REPORT_MS = 1500, ASK_AGAIN_MS = 20 };
 
 /* ---- floors ---- */
 
+/* Rates of replicas add up; of floors per token the best replica's counts, since one sequence is on one replica. */
 void bench_ask_floors(bench_run *b) {
   trireme_event e;
   uint64_t id;

@@ -25,6 +25,7 @@ bool top_read_value(const char *metrics, const char *name, double *out) {
   return true;
 }
 
+/* Takes the buckets in the order of the text, which is that of their bounds. */
 void top_read_histogram(const char *metrics, const char *name, top_histogram *out) {
   char begin[TOP_TEXT];
   *out = (top_histogram){.num = 0};

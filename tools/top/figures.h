@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Figures that `trireme top` makes of the coordinator's metrics: quantiles and rates of the recent past, and bars. */
+/* Figures that `trireme top` makes of the coordinator's metrics: quantiles and rates of the recent past, and bars.
+ *
+ * Counters and histograms only count up: what happened lately is the difference of two looks, the oldest and the newest
+ * of the history. */
 #ifndef TRI_TOOLS_TOP_FIGURES_H
 #define TRI_TOOLS_TOP_FIGURES_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 enum { TOP_SAMPLES = 61, TOP_BUCKETS = 24, TOP_TEXT = 96 };

@@ -44,7 +44,9 @@ static int fullness_colour(double share) {
   return colour(share < 0.9 ? FAIR : BAD);
 }
 
-/* Puts text at row y from column x on, cut at the screen's edge. The last row is the keys'. Returns the next column. */
+/* Puts text at row y from column x on, cut at the screen's edge. The last row is the keys'. Returns the next column.
+ *
+ * All rows but the last go through here, so that nothing wraps or scrolls in a window that is too small. */
 __attribute__((format(printf, 4, 5))) static int put(int y, int x, int attributes, const char *fmt, ...) {
   char text[512];
   va_list ap;
@@ -214,6 +216,7 @@ static void draw_ranks(const top_view *v, int y) {
   }
 }
 
+/* Draws everything anew each time; ncurses sends the terminal what has changed. */
 void top_screen_draw(const top_view *v) {
   erase();
   draw_ranks(v, draw_groups(v, draw_cluster(v) + 1) + 1);

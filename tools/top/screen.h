@@ -14,6 +14,8 @@ typedef struct top_view {
   bool internals; /* steps, layers, collectives */
 } top_view;
 
+/* Takes over the terminal until the close. Draw rewrites all of it, in the size that it has then. False: it is no
+ * terminal that ncurses knows. */
 bool top_screen_open(void);
 void top_screen_close(void);
 void top_screen_draw(const top_view *v);

@@ -17,6 +17,7 @@ static const tri_tensor_rule tensors[] = {
     {0},
 };
 
+/* transformers gives every BERT a pooler but those that classify tokens. */
 static tri_status finish(tri_model_config *c, const tri_json *root, tri_error *err) {
   tri_status st = tri_config_encoder(c, root, err);
   c->head.has_pooler = !c->head.token_head;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* DeepSeek-V3 and R1: latent attention, experts chosen by groups with a bias that balances their load, experts for
- * every token, and plain MLPs in the first layers. */
+ * every token, and plain MLPs in the first layers. kv_b_proj, which makes keys and values out of the latent, is stored
+ * as one matrix: K_UP takes its key rows transposed, to multiply queries with, and V_UP its value rows. So attention
+ * works on the latent itself, and the cache has one row for all heads (DeepSeek-V2, section 2.1). */
 #include <math.h>
 #include <string.h>
 
@@ -58,6 +60,7 @@ static const tri_tensor_rule tensors[] = {
     TRI_RULES_SHARED("layers.%d.mlp.shared_experts."),
     {0}};
 
+/* Sizes that follow from others: a head is as wide as its two parts, the second of which rotates. */
 static tri_status prepare(tri_model_config *c, const tri_json *root, tri_error *err) {
   double shared = 1;
   const tri_json *q_rank = tri_json_get(root, "q_lora_rank");
@@ -93,6 +96,7 @@ static tri_status must_be(const tri_json *root, const char *key, const char *val
   return tri_fail(err, TRI_UNSUPPORTED, key, "%s \"%.40s\" is not supported, only \"%s\"", key, is, value);
 }
 
+/* The first layers are dense. Groups must be able to give as many experts as a token takes. */
 static tri_status finish(tri_model_config *c, const tri_json *root, tri_error *err) {
   double dense = 3, every = 1;
   TRI_CHECK(tri_config_number(root, "first_k_dense_replace", 0, TRI_MAX_LAYERS, &dense, err));

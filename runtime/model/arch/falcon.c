@@ -35,6 +35,8 @@ static const tri_tensor_rule tensors[] = {
     {0},
 };
 
+/* Settles which of the three layouts a file means: new_decoder_architecture is 40B and 180B, and 11B, which says with
+ * num_ln_in_parallel_attn that one norm feeds both branches. */
 static tri_status prepare(tri_model_config *c, const tri_json *root, tri_error *err) {
   bool alibi = false, multi_query = true, new_layout = false;
   double norms = 0;

@@ -25,6 +25,7 @@ static const tri_tensor_rule tensors2[] = {TRI_RULES_LLAMA_ENDS,
                                            TRI_RULE("layers.%d.post_feedforward_layernorm.weight", BRANCH_NORM2),
                                            {0}};
 
+/* The factor of embeddings is not in the file. */
 static tri_status finish(tri_model_config *c, const tri_json *root, tri_error *err) {
   (void)err;
   c->embed.scale = sqrt((double)c->hidden_size);
@@ -34,11 +35,12 @@ static tri_status finish(tri_model_config *c, const tri_json *root, tri_error *e
   return TRI_OK;
 }
 
+/* Gemma-2 divides scores by the root of query_pre_attn_scalar instead of the head's size; the rest is Gemma's. */
 static tri_status finish2(tri_model_config *c, const tri_json *root, tri_error *err) {
   double scalar = 256;
-  tri_status st = tri_config_number(root, "query_pre_attn_scalar", 1e-3, 1e6, &scalar, err);
+  TRI_CHECK(tri_config_number(root, "query_pre_attn_scalar", 1e-3, 1e6, &scalar, err));
   c->attention.scale = 1 / sqrt(scalar);
-  return st == TRI_OK ? finish(c, root, err) : st;
+  return finish(c, root, err);
 }
 
 #define GEMMA_DEFAULTS                                                                                                 \

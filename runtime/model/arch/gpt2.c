@@ -29,6 +29,7 @@ static const tri_tensor_rule tensors[] = {
     {0},
 };
 
+/* Scores are q.k/sqrt(head_dim) unless scale_attn_weights is false. */
 static tri_status finish(tri_model_config *c, const tri_json *root, tri_error *err) {
   bool scaled = true;
   tri_status st = tri_config_bool(root, "scale_attn_weights", &scaled, err);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GPT-J: rotary pairs on the first part of each head, attention and MLP side by side after one norm. */
+/* GPT-J: rotary pairs on the first part of each head, attention and MLP side by side after one norm. Pairs are
+ * neighbours (2i, 2i + 1), unlike halves (i, i + dim/2) of most families. */
 #include "runtime/model/arch/rules.h"
 
 static const tri_config_key keys[] = {

@@ -18,12 +18,12 @@ static const tri_tensor_rule encoder_tensors[] = {TRI_RULES_BART_LAYERS("encoder
 
 static const tri_arch encoder = {.model_type = "marian", .prefix = "model.", .tensors = encoder_tensors};
 
+/* Both stacks must look ids up in one table, which is the head, too. */
 static tri_status prepare(tri_model_config *c, const tri_json *root, tri_error *err) {
   bool shared = true;
   double vocab = (double)c->vocab_size;
-  tri_status st = tri_config_bool(root, "share_encoder_decoder_embeddings", &shared, err);
-  if (st == TRI_OK) st = tri_config_number(root, "decoder_vocab_size", 1, 1 << 28, &vocab, err);
-  if (st != TRI_OK) return st;
+  TRI_CHECK(tri_config_bool(root, "share_encoder_decoder_embeddings", &shared, err));
+  TRI_CHECK(tri_config_number(root, "decoder_vocab_size", 1, 1 << 28, &vocab, err));
   if (!shared || vocab != (double)c->vocab_size)
     return tri_fail(err, TRI_UNSUPPORTED, shared ? "decoder_vocab_size" : "share_encoder_decoder_embeddings",
                     "a decoder with a vocabulary of its own is not supported");

@@ -28,13 +28,13 @@ static const tri_tensor_rule tensors[] = {
     {0},
 };
 
+/* Norms after the additions have no final norm: the last addition's is one. */
 static tri_status prepare(tri_model_config *c, const tri_json *root, tri_error *err) {
   bool before = true, bias = true, affine = true;
-  tri_status st = tri_config_bool(root, "do_layer_norm_before", &before, err);
-  if (st == TRI_OK) st = tri_config_bool(root, "enable_bias", &bias, err);
-  if (st == TRI_OK) st = tri_config_bool(root, "layer_norm_elementwise_affine", &affine, err);
-  if (st == TRI_OK) st = tri_config_bool(root, "_remove_final_layer_norm", &c->norm.no_final, err);
-  if (st != TRI_OK) return st;
+  TRI_CHECK(tri_config_bool(root, "do_layer_norm_before", &before, err));
+  TRI_CHECK(tri_config_bool(root, "enable_bias", &bias, err));
+  TRI_CHECK(tri_config_bool(root, "layer_norm_elementwise_affine", &affine, err));
+  TRI_CHECK(tri_config_bool(root, "_remove_final_layer_norm", &c->norm.no_final, err));
   if (!affine)
     return tri_fail(err, TRI_UNSUPPORTED, "layer_norm_elementwise_affine", "norms without a gain are not supported");
   c->attention.bias = c->attention.o_bias = c->mlp.bias = bias;

@@ -58,6 +58,7 @@ static tri_status finish_moe(tri_model_config *c, const tri_json *root, tri_erro
   return st;
 }
 
+/* The window of the files counts only with use_sliding_window; prepare takes it away without. */
 #define DEFAULTS TRI_LLAMA_DEFAULTS, .norm.eps = 1e-6, .attention.window = 4096, .max_position_embeddings = 32768
 
 const tri_arch tri_arch_qwen2 = {

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rows that many tables of tensors share. Each macro ends without a comma. */
+/* Rows that many tables of tensors share. Each macro ends without a comma. n, q, k, v, up, down: names in the
+ * checkpoint. w: a weight without TRI_W_. p: a part without TRI_PART_, or the beginning of names. `field` is a bool of
+ * tri_model_config: a model has the tensor where it is true (_IF) or false (_UNLESS). */
 #ifndef TRI_RUNTIME_MODEL_ARCH_RULES_H
 #define TRI_RUNTIME_MODEL_ARCH_RULES_H
 

@@ -77,9 +77,8 @@ static tri_status read_mlp(tri_model_config *c, const tri_json *root, tri_error 
  * written by transformers 5, that the outputs are not scaled. */
 static tri_status prepare(tri_model_config *c, const tri_json *root, tri_error *err) {
   bool scaled = c->head.tie_word_embeddings;
-  tri_status st = read_mlp(c, root, err);
-  if (st == TRI_OK) st = tri_config_bool(root, "scale_decoder_outputs", &scaled, err);
-  if (st != TRI_OK) return st;
+  TRI_CHECK(read_mlp(c, root, err));
+  TRI_CHECK(tri_config_bool(root, "scale_decoder_outputs", &scaled, err));
   /* Half of the buckets, one for each distance, must end before the others do. */
   if (c->attention.bias_max_distance <= c->attention.bias_buckets / 2)
     return tri_fail(err, TRI_OUT_OF_RANGE, "relative_attention_max_distance",

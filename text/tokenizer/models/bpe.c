@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The BPE model: symbols of one character each, merged by rank. The vocabulary's own alphabet (byte-level or plain) is
- * the pre-tokenizer's affair; here a word is characters. */
+ * the pre-tokenizer's affair; here a word is characters.
+ *
+ * A word is looked for in the cache of words, then among the tokens (with ignore_merges a token is itself whatever its
+ * merges say), and only then split and merged. */
 #include <string.h>
 
 #include "base/log.h"
@@ -60,6 +63,8 @@ static tri_status find_part(const tok_vocab *v, span text, const tok_field *f, u
                         (int)(text.len < 64 ? text.len : 64), text.s);
 }
 
+/* The merge's result is found by its spelling, since the file names the two parts alone. With a subword prefix ("##")
+ * the right part loses it. */
 static tri_status load_merge(bpe *b, const tok_field *f, uint32_t rank, tri_buf *joined, tri_error *err) {
   span left, right;
   tok_merge m = {.rank = rank};
@@ -315,6 +320,7 @@ static tri_status merge_uncached(const bpe *b, bpe_work *w, const char *word, si
   return merge_runs(b, w);
 }
 
+/* A cached word gives its ids whatever the limit; tok_ids_append refuses those that are too many. */
 static tri_status bpe_encode(const void *model, void *work, const char *word, size_t len, tok_ids *out) {
   const bpe *b = model;
   bpe_work *w = work;

@@ -137,6 +137,8 @@ static void push_pair(const tok_merges *m, tok_merge_work *w, size_t *count, uin
   if (f) push(w->heap, count, (struct tok_candidate){f->rank, at, f->id});
 }
 
+/* O(n log n) for n symbols. The heap holds every pair that can merge, and pairs that could before a neighbour changed.
+ * The pair at a stale one's place gives another id by now, or none. */
 static tri_status merge_long(const tok_merges *m, tok_merge_work *w, uint32_t *ids, size_t *n) {
   TRI_CHECK(reserve(w, *n));
   struct tok_symbol *symbols = w->symbols;

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Byte pair merging: which neighbours become one token, and in which order. */
+/* Byte pair merging: which neighbours become one token, and in which order.
+ *
+ * The order decides the result: always the pair with the lowest rank, of equal ones the leftmost, as in Sennrich et
+ * al., "Neural Machine Translation of Rare Words with Subword Units" (ACL 2016). */
 #ifndef TRI_TEXT_TOKENIZER_MODELS_BPE_MERGE_H
 #define TRI_TEXT_TOKENIZER_MODELS_BPE_MERGE_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Models: what turns a word into ids. A model is a row in model.c's table. */
+/* Models: what turns a word into ids. A model is a row in model.c's table.
+ *
+ * A model is immutable after load and shared by all threads; what encoding writes is in the work of each thread. */
 #ifndef TRI_TEXT_TOKENIZER_MODELS_MODEL_H
 #define TRI_TEXT_TOKENIZER_MODELS_MODEL_H
 
@@ -24,6 +26,7 @@ typedef struct tok_model_type {
 /* bpe.c, wordpiece.c, unigram.c, wordlevel.c */
 extern const tok_model_type tok_model_bpe, tok_model_wordpiece, tok_model_unigram, tok_model_wordlevel;
 
+/* The model by its "type", else by a telltale key. */
 tri_status tok_model_find(const tok_field *f, const tok_model_type **out, tri_error *err);
 
 #endif

@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The Unigram model: every token has a score, and a word becomes the sequence of tokens with the highest sum (Viterbi's
  * algorithm over the word's bytes). A character that is no token by itself can always be passed as unknown, at a price
- * below every token's. */
+ * below every token's.
+ *
+ * As in Kudo, "Subword Regularization" (ACL 2018), of which this is the best segmentation without sampling. Only the
+ * sums of the last `window` places are kept, since no step is longer; the steps are kept for all places, to read the
+ * path from its end. */
 #include <string.h>
 
 #include "base/buf.h"
@@ -138,6 +142,8 @@ static void reach(const unigram *u, unigram_work *w, size_t end, uint32_t step, 
   w->last[end] = step;
 }
 
+/* Each place where a character begins is reached, by the unknown character before it if by no token: a sum that is
+ * read has been set. Paths begin at such places alone. */
 static void find_paths(const unigram *u, unigram_work *w, const char *word, size_t len) {
   size_t char_len;
   w->sums[0] = 0;
@@ -158,6 +164,7 @@ static void find_paths(const unigram *u, unigram_work *w, const char *word, size
   }
 }
 
+/* Leaves the path's steps in w->path, the last one first. */
 static tri_status read_path_back(const unigram *u, unigram_work *w, const char *word, size_t len) {
   w->path.len = 0;
   for (size_t end = len; end;) {

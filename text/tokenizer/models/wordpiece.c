@@ -25,6 +25,8 @@ static tri_status load_unk(wordpiece *w, const tok_field *model, const tok_vocab
   return TRI_OK;
 }
 
+/* Walks the prefix once while loading: a walk for a token inside a word begins at the node after it. If no token has
+ * the prefix, a word is one token or unknown. */
 static tri_status load_prefix(wordpiece *w, const tok_field *model, tri_error *err) {
   const char *text;
   size_t len;

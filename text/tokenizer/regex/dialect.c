@@ -83,6 +83,7 @@ static tri_status repeat(dialect *d) {
   return put(d, "(?C)");
 }
 
+/* One pass, byte by byte: UTF-8's later bytes are none of the characters that mean something. */
 tri_status tok_dialect_translate(const char *pattern, size_t len, const tok_field *where, tri_buf *out,
                                  tri_error *err) {
   dialect d = {.p = pattern, .end = pattern + len, .begin = pattern, .out = out, .where = where, .err = err};

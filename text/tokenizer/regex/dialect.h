@@ -14,6 +14,7 @@ typedef struct tok_dialect {
   tri_error *err;
 } tok_dialect;
 
+/* Returns TRI_UNSUPPORTED, with what was refused and where in the pattern. */
 tri_status tok_dialect_refuse(const tok_dialect *d, const char *what);
 
 static inline bool tok_dialect_at(const tok_dialect *d, size_t i, char c) {

@@ -3,7 +3,10 @@
  *
  * A set is the inside of a PCRE2 class, and one-character alternatives for what no class of PCRE2 can hold:
  * complements inside a class, and intersections. Properties get those characters that Unicode 14 to 16 added, since
- * PCRE2 may be older: [\p{L}\x{870}-\x{887}...]. */
+ * PCRE2 may be older: [\p{L}\x{870}-\x{887}...].
+ *
+ * \P{L} inside a class would still match the letters that were added later: such a complement becomes (?!set) and any
+ * character, an alternative to the class. */
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
@@ -369,6 +372,8 @@ cleanup:
   return st;
 }
 
+/* `before` collects the parts up to each && as lookaheads, `part` the one at hand: a character is in the class if all
+ * lookaheads match at its place and the last part matches it. */
 static tri_status read_class(tok_dialect *d, set *into, int depth) {
   set part = {0};
   tri_buf before = {0};

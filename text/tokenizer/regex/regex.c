@@ -10,6 +10,13 @@
 #include "text/tokenizer/regex/regex.h"
 #include "text/unicode/unicode.h"
 
+/* A hostile text must not cost more time than its length warrants, and backtracking can cost powers of it. Three
+ * bounds hold that: PCRE2's limit of steps for one match, the effort for all matches of a text together, and the heap
+ * limit.
+ *
+ * The effort is counted by callouts after each repeat (what it has moved over) and by the steps of matches that had to
+ * be tried again. Both PCRE2's JIT and its interpreter run the callouts; the interpreter is used where a pattern has
+ * no JIT code or the JIT's stack ends. */
 enum {
   JIT_STACK_START = 32 << 10,
   JIT_STACK_LIMIT = 1 << 20,
@@ -130,6 +137,8 @@ void tok_regex_scratch_destroy(tok_regex_scratch *s) {
   tri_free(s);
 }
 
+/* The JIT first; where its stack ends (a deep recursion over a long text) the interpreter runs the same match from the
+ * start, on the heap. */
 static int match(const tok_regex *re, tok_regex_scratch *s, const char *text, size_t len, size_t from, uint32_t steps) {
   int rc = PCRE2_ERROR_JIT_STACKLIMIT;
   pcre2_set_match_limit(s->context, steps);

@@ -22,6 +22,7 @@ typedef struct tok_effort {
   const atomic_bool *stop; /* when true, the text is given up: TRI_ABORTED; NULL: never */
 } tok_effort;
 
+/* Sets what a text of so many bytes may cost: a fixed share and one for each byte. */
 void tok_effort_begin(tok_effort *e, size_t text_len);
 static inline bool tok_effort_stopped(const tok_effort *e) {
   return e->stop && atomic_load_explicit(e->stop, memory_order_relaxed);
