@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Making backends, and the slots that all backends of host memory share.
+ *
+ * A call on the host has done its work when it returns: streams and events have nothing to order, so their slots do
+ * nothing but hand on a failure of an op, which device backends learn of at a later call. */
 #include "kernels/backend.h"
 
 #include <dlfcn.h>
@@ -60,6 +64,7 @@ __attribute__((cold)) static tri_status refuse_op(tri_backend *be, const char *o
 TRI_OP_LIST(X)
 #undef X
 
+/* A launch cannot return an error, so an op that is lacking leaves it in be->failed as a device's failure would be. */
 void tri_backend_fill_unsupported(tri_backend *be) {
 #define X(op)                                                                                                          \
   be->ops.op##_plan = no_##op##_plan;                                                                                  \
@@ -283,6 +288,9 @@ static void fill_host(tri_backend *be) {
   be->host_memory = true;
 }
 
+/* Slots are filled in layers, each over the one before: a refusal for every op, the host's memory and streams, the
+ * reference's ops, the backend's own. A CUDA device gets no op of the reference, which would follow a device's
+ * pointers; an op that the module lacks is refused instead. */
 static tri_status create(const tri_backend_config *config, const char *name, tri_backend **out, tri_error *err) {
   static const char *const known[] = {"cpu", "cuda", "ref"};
   size_t i = 0;

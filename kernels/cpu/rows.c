@@ -36,6 +36,7 @@ static void expand_row(const tri_cpu_isa *isa, float *out, const tri_weight *w, 
   isa->expand(out, (const char *)w->data + row * (size_t)w->k * tri_dtype_size(w->dtype), w->dtype, w->k, factor);
 }
 
+/* A table's row is widened in pieces on the stack: embed has no workspace. */
 static void add_row(const tri_cpu_isa *isa, float *out, const tri_weight *w, size_t row) {
   float piece[256];
   size_t size = tri_dtype_size(w->dtype);
@@ -180,6 +181,8 @@ static void rotate(const tri_cpu_isa *isa, bool interleaved, float *x, int half,
     isa->rotate(x, half, cosine, sine);
 }
 
+/* A token's norm, rotation and cache entries in one go, while its row is in the first-level cache. q and k are changed
+ * in place, since attention reads q from the same row. */
 static void qkv_rope_append_share(const row_run *r, int begin, int end) {
   const tri_qkv_rope_append_args *a = r->args;
   int d = a->head_dim, hq = a->num_heads, hkv = a->num_kv_heads, half = a->rotary_dim / 2;

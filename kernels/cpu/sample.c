@@ -220,6 +220,8 @@ typedef struct sample_run {
   tri_ticket ticket;
 } sample_run;
 
+/* A row is one thread's from its adjustments to its logprobs. The logits are copied first where logprobs are wanted, as
+ * those are of the model's own distribution, before penalties and masks. */
 static void sample_thread(void *ctx, int index, int count) {
   (void)count;
   sample_run *r = ctx;
@@ -273,6 +275,7 @@ typedef struct part_run {
   tri_ticket ticket;
 } part_run;
 
+/* A rank's part of the vocabulary: its best candidates, of which the rank that merges them finds the best of all. */
 static void part_thread(void *ctx, int index, int count) {
   (void)count;
   part_run *r = ctx;
