@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The client protocol as tables (comm/wire/pack.h): a field is a row here and a member in client.h, and both directions
+ * of the wire follow from the row. Offsets of a table count from the message, or from the member that `base` names.
+ *
+ * A table cannot say what two fields mean together: the *_finish functions check that after a message has been read. */
 #include "comm/wire/client.h"
 
 #include <string.h>
@@ -162,6 +166,8 @@ static tri_status embed_request_finish(tri_unpacker *d, const tri_embed_request 
   return TRI_OK;
 }
 
+/* Defaults come before the fields, as absent ones leave members alone; seq_early is what an error can be addressed with
+ * before the rest of the message has been understood. */
 tri_status tri_client_msg_unpack(const void *data, size_t len, tri_arena *arena, tri_client_msg *out, uint64_t *id,
                                  tri_error *err) {
   tri_sampling_extra extra = {0};
@@ -323,6 +329,7 @@ static const tri_fields rank_table = {TRI_FIELDS(rank_fields)};
 static const tri_field caller_fields[] = {TRI_CALLER_STATUS_FIELDS(S_ROW, tri_caller_status)};
 static const tri_fields caller_table = {TRI_FIELDS(caller_fields)};
 
+/* The scalars are the rows of comm/wire/status_fields.h. "groups" is the name of replicas on the wire. */
 static const tri_field status_fields[] = {
     TRI_STATUS_FIELDS(S_ROW, tri_cluster_status) /* and their parts: */
     {TRI_F(TRI_FT_RECORDS, "groups", tri_cluster_status, replicas),

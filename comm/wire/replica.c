@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The protocol between coordinator and replicas, as tables (comm/wire/pack.h).
+ *
+ * Tokens come with every step, and so they are arrays without names: [job, choice, token, offset, flags, reason], then
+ * as flags say preemptions, waited_ns, cached, and [logprob, binary ids, binary logprobs] of the alternatives. An entry
+ * whose length contradicts its flags is refused. */
 #include "comm/wire/replica.h"
 
 #include <string.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The list of clients that may connect: a thread answers the library's requests (ZAP, RFC 27) by the key of the client
- * and the domain of the server. */
+ * and the domain of the server. A reply is six frames: version, the request's number, code, text, the user's name and
+ * no metadata. */
 #include "comm/wire/zsock_impl.h"
 
 #include <stdio.h>

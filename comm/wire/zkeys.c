@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* CURVE keys as text and as files. */
+/* CURVE keys as text and as files. Buffers that have held a secret key are overwritten before they are left. */
 #include "comm/wire/zsock_impl.h"
 
 #include <errno.h>
