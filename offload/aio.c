@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The choice of a queue. Containers often forbid io_uring_setup, which shows as an error at creation only: AUTO tries
+ * it and falls to threads. */
 #include "offload/aio.h"
 
 #include <errno.h>

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The same over threads that block in pread. */
+/* The same over threads that block in pread. Two rings under one lock, of reads that were asked for and of results.
+ * Each has `depth` entries, and as the caller has no more reads than that between submit and wait, neither runs over.
+ * The lock is free during pread. */
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
@@ -71,6 +73,8 @@ static int threads_submit(tri_aio *a, const tri_aio_read *r) {
   return code;
 }
 
+/* The deadline is one of CLOCK_MONOTONIC, which the condition was made with. A result that has come by the deadline
+ * counts, also where the wait says ETIMEDOUT. */
 static int threads_wait(tri_aio *a, int timeout_ms, int *tag, int64_t *result) {
   struct threads *t = (struct threads *)a;
   int64_t deadline = tri_deadline_after_ms(timeout_ms);

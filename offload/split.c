@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The layout of the memory, each section from a multiple of HUGE_PAGE on: the head (states of all ranks, then their
+ * words), the buffers of rank 0, 1, ..., the home. Each number, count and flag has one writer, which releases it after
+ * what it stands for, and readers acquire it. There is no lock, which a rank that dies could leave locked. */
 #include "offload/split.h"
 
 #include <errno.h>
@@ -79,7 +82,9 @@ static tri_status measure(tri_split *s, tri_error *err) {
   return TRI_OK;
 }
 
-/* Finds an address for it that begins a huge page. */
+/* Finds an address for it that begins a huge page. Room for one huge page more is reserved first: mmap places shared
+ * mappings at small pages, and only a mapping whose address and offset agree modulo a huge page can have one. What is
+ * left over at both ends is given back. */
 static tri_status map(tri_split *s, int fd, tri_error *err) {
   size_t room = s->bytes + HUGE_PAGE;
   char *wide = mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -164,6 +169,7 @@ static tri_status open_file(const tri_split *s, const tri_split_name *name, int 
   return TRI_OK;
 }
 
+/* The token tells the memory from another file that the process may have opened under the same number. */
 tri_status tri_split_open(const tri_split_config *config, const tri_split_name *name, tri_split **out, tri_error *err) {
   tri_split *s = NULL;
   tri_status st;
@@ -255,6 +261,8 @@ static struct entry *entry_of(const tri_split *s, int rank, uint64_t number) {
   return &state_of(s, rank)->entries[number % TRI_SPLIT_PIECES];
 }
 
+/* The place is written before the number that says it is there. The entry is free: the caller begins no piece before
+ * the one TRI_SPLIT_PIECES earlier was taken by all. */
 void tri_split_publish(tri_split *s, uint64_t number, size_t at) {
   struct entry *e = entry_of(s, s->cfg.rank, number);
   e->at = at;

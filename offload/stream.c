@@ -1,4 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Two threads: the mover, which this stream has made, and the walk, the caller's. Positions count parts over all
+ * passes:
+ *
+ *   released <= acquired <= arrived <= landed <= next.position
+ *
+ * The mover may begin a position when the one `back` before it has been released (ring.h), which keeps it from
+ * overwriting what the walk still reads. `arrived` is written by the mover and `released` by the walk, each with a
+ * release that the other acquires; on a device events order the copies and kernels in the same way, so that neither
+ * thread waits for it. */
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -191,7 +200,8 @@ static tri_status tell(tri_weight_stream *s) {
   return st;
 }
 
-/* Takes in what has come. TRI_AGAIN: nothing is under way. */
+/* Takes in what has come. TRI_AGAIN: nothing is under way. With a device the buffer stays taken until its copy has
+ * ended (settle in stream_copies.c); that of a piece for all until the others have it, too. */
 static tri_status land(tri_weight_stream *s) {
   int slot;
   void *data;
@@ -220,7 +230,8 @@ static void leave_core(void) {
   sched_setaffinity(0, sizeof all, &all); /* a wish */
 }
 
-/* One turn. TRI_AGAIN: nothing is under way but copies and other ranks' reads. */
+/* One turn. TRI_AGAIN: nothing is under way but copies and other ranks' reads. What frees buffers and places comes
+ * first, then what fills them; land waits for one of the reads under way. */
 static tri_status turn(tri_weight_stream *s) {
   if (tri_stream_copies(s)) TRI_CHECK(tri_stream_retire_copies(s));
   tri_stream_split_retire(s);
@@ -279,6 +290,7 @@ tri_status tri_weight_stream_fill(tri_weight_stream *s, double *bytes_per_second
   return TRI_OK;
 }
 
+/* On a device the host waits until the copies have been queued, and the compute stream until they have ended. */
 tri_status tri_weight_stream_acquire(tri_weight_stream *s, int part) {
   uint64_t position = s->acquired;
   int64_t start;
