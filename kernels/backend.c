@@ -27,14 +27,9 @@ static void host_free(tri_backend *be, tri_mem_tag tag, void *p, size_t bytes) {
   tri_pages_free(p, bytes ? bytes : 1);
 }
 
-static void host_upload(tri_backend *be, void *device, const void *host, size_t bytes) {
+static void host_copy(tri_backend *be, void *to, const void *from, size_t bytes) {
   (void)be;
-  if (bytes) memcpy(device, host, bytes);
-}
-
-static void host_download(tri_backend *be, void *host, const void *device, size_t bytes) {
-  (void)be;
-  if (bytes) memcpy(host, device, bytes);
+  if (bytes) memcpy(to, from, bytes);
 }
 
 static void host_copy_rows(tri_backend *be, void *to, size_t to_pitch, const void *from, size_t from_pitch,
@@ -153,11 +148,6 @@ static tri_status host_pages_pin(tri_backend *be, void *p, size_t bytes) {
   return TRI_OK;
 }
 
-static void host_pages_unpin(tri_backend *be, void *p) {
-  (void)be;
-  (void)p;
-}
-
 /* Ranks with the host's memory share it by other means. */
 static tri_status host_peer_show(tri_backend *be, void *p, tri_peer_handle *out) {
   (void)be;
@@ -173,14 +163,9 @@ static tri_status host_peer_open(tri_backend *be, const tri_peer_handle *handle,
   return TRI_UNSUPPORTED;
 }
 
-static void host_peer_close(tri_backend *be, void *p) {
+static void host_release(tri_backend *be, void *p) {
   (void)be;
   (void)p;
-}
-
-static void host_peer_copy(tri_backend *be, void *to, const void *from, size_t bytes) {
-  (void)be;
-  memcpy(to, from, bytes);
 }
 
 struct rows {
@@ -253,8 +238,8 @@ static void fill_host(tri_backend *be) {
   be->ops.mem_alloc = host_alloc;
   be->ops.mem_free = host_free;
   be->ops.mem_available = host_available;
-  be->ops.upload = host_upload;
-  be->ops.download = host_download;
+  be->ops.upload = host_copy;
+  be->ops.download = host_copy;
   be->ops.copy_rows = host_copy_rows;
   be->ops.stream_sync = host_sync;
   be->ops.host_call = host_host_call;
@@ -269,12 +254,12 @@ static void fill_host(tri_backend *be) {
   be->ops.host_alloc = host_pages;
   be->ops.host_free = host_pages_free;
   be->ops.host_pin = host_pages_pin;
-  be->ops.host_unpin = host_pages_unpin;
+  be->ops.host_unpin = host_release;
   be->ops.upload_rows = host_upload_rows;
   be->ops.peer_show = host_peer_show;
   be->ops.peer_open = host_peer_open;
-  be->ops.peer_close = host_peer_close;
-  be->ops.peer_copy = host_peer_copy;
+  be->ops.peer_close = host_release;
+  be->ops.peer_copy = host_copy;
   be->ops.fill_random = tri_random_fill_host;
   be->ops.count_not_finite = tri_count_not_finite_host;
   be->ops.comm_create = host_comm_create;

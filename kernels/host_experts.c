@@ -261,5 +261,3 @@ void tri_host_experts_destroy(tri_host_experts *h) {
   tri_free(h->layers);
   tri_free(h);
 }
-
-size_t tri_host_experts_pinned_bytes(const tri_host_experts *h) { return h->pinned_bytes; }

@@ -159,10 +159,9 @@ static void rope_angles_share(const row_run *r, int begin, int end) {
 }
 
 tri_status tri_cpu_rope_angles_plan(tri_backend *be, const tri_rope_angles_args *a, tri_op_plan *plan) {
-  tri_status st = tri_ref_rope_angles_plan(be, a, plan);
-  if (st == TRI_OK)
-    plan->workspace = (size_t)tri_pool_size(be->pool) * tri_round_up((size_t)a->rotary_dim, 16) * sizeof(float);
-  return st;
+  TRI_CHECK(tri_ref_rope_angles_plan(be, a, plan));
+  plan->workspace = (size_t)tri_pool_size(be->pool) * tri_round_up((size_t)a->rotary_dim, 16) * sizeof(float);
+  return TRI_OK;
 }
 
 static void rotate_pairs(float *x, int half, const float *cosine, const float *sine) {
@@ -246,10 +245,9 @@ static void moe_route_share(const row_run *r, int begin, int end) {
 }
 
 tri_status tri_cpu_moe_route_plan(tri_backend *be, const tri_moe_route_args *a, tri_op_plan *plan) {
-  tri_status st = tri_ref_moe_route_plan(be, a, plan);
-  if (st == TRI_OK)
-    plan->workspace = (size_t)tri_pool_size(be->pool) * tri_round_up(tri_ref_moe_scratch(a), 8) * sizeof(double);
-  return st;
+  TRI_CHECK(tri_ref_moe_route_plan(be, a, plan));
+  plan->workspace = (size_t)tri_pool_size(be->pool) * tri_round_up(tri_ref_moe_scratch(a), 8) * sizeof(double);
+  return TRI_OK;
 }
 
 void tri_cpu_moe_route_launch(tri_backend *be, const tri_op_plan *plan, const tri_moe_route_args *a) {
