@@ -99,18 +99,24 @@ static tri_status end_exchanges(tri_comm *c, tri_status begun) {
   return st;
 }
 
-static tri_status reduce_direct(tri_comm *c, float *buf, size_t count) {
+/* Gathers every rank's addends for this one in the scratch. Those for rank r are n floats at send + r * stride. */
+static tri_status gather_addends(tri_comm *c, const float *send, size_t stride, size_t n) {
   tri_status st = TRI_OK;
-  TRI_CHECK(grow_scratch(c, count * (size_t)c->size));
+  TRI_CHECK(grow_scratch(c, n * (size_t)c->size));
   begin_exchanges(c);
   for (int r = 0; st == TRI_OK && r < c->size; r++) {
-    float *slot = impl_of(c)->scratch + (size_t)r * count;
+    float *slot = impl_of(c)->scratch + (size_t)r * n;
+    const float *addend = send + (size_t)r * stride;
     if (r == c->rank)
-      memcpy(slot, buf, count * sizeof *buf);
+      memcpy(slot, addend, n * sizeof *slot);
     else
-      st = begin_exchange(c, r, slot, count * sizeof *slot, buf, count * sizeof *buf);
+      st = begin_exchange(c, r, slot, n * sizeof *slot, addend, n * sizeof *slot);
   }
-  TRI_CHECK(end_exchanges(c, st));
+  return end_exchanges(c, st);
+}
+
+static tri_status reduce_direct(tri_comm *c, float *buf, size_t count) {
+  TRI_CHECK(gather_addends(c, buf, 0, count)); /* the same addends for all */
   sum_in_rank_order(c, buf, count);
   return TRI_OK;
 }
@@ -159,18 +165,7 @@ static tri_status mpi_reduce_scatter(tri_comm *c, const float *send, float *recv
   if (shm_of(c)) return tri_shm_reduce_scatter(shm_of(c), c, send, recv, count);
   for (size_t at = 0; at < count; at += part) {
     size_t n = count - at < part ? count - at : part;
-    tri_status st = TRI_OK;
-    TRI_CHECK(grow_scratch(c, n * (size_t)c->size));
-    begin_exchanges(c);
-    for (int r = 0; st == TRI_OK && r < c->size; r++) {
-      float *slot = impl_of(c)->scratch + (size_t)r * n;
-      const float *addend = send + (size_t)r * count + at;
-      if (r == c->rank)
-        memcpy(slot, addend, n * sizeof *slot);
-      else
-        st = begin_exchange(c, r, slot, n * sizeof *slot, addend, n * sizeof *slot);
-    }
-    TRI_CHECK(end_exchanges(c, st));
+    TRI_CHECK(gather_addends(c, send + at, count, n));
     sum_in_rank_order(c, recv + at, n);
   }
   return TRI_OK;

@@ -129,8 +129,6 @@ static bool is_visible(const char *text, size_t len) {
   return true;
 }
 
-bool tri_wire_is_caller(const char *name, size_t len) { return is_visible(name, len) && len <= TRI_WIRE_MAX_CALLER; }
-
 /* Both stand in lines of the log. */
 static tri_status check_names(tri_unpacker *d, tri_wire_str caller, tri_wire_str external_id) {
   bool caller_is_wrong = !is_visible(caller.s, caller.len);
