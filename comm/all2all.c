@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* An exchange's memory and checks, and the way into its forms: ALLGATHER is in all2all_gather.c, COORDINATED in
+ * all2all_rows.c on the host and all2all_peers.c on devices. One block is laid out at creation for the most rows that
+ * may come, so that no exchange allocates. */
 #include "comm/all2all.h"
 
 #include <limits.h>
@@ -173,6 +176,8 @@ const char *tri_all2all_form_name(tri_all2all_form form) {
 
 /* ---- exchanges ---- */
 
+/* stride is the most rows that any rank has in this exchange: all ranks are given the same `rows`, so that they agree
+ * on sizes without a message. Without any row anywhere nothing is exchanged. */
 static tri_status begin(tri_all2all *e, const int32_t *rows) {
   e->stride = 0;
   for (int d = 0; d < e->cfg.dp; d++)
@@ -184,6 +189,7 @@ static tri_status begin(tri_all2all *e, const int32_t *rows) {
   return TRI_OK;
 }
 
+/* A rank's experts and weights are one message, [2][stride * top_k]: a row that it does not have wants expert -1. */
 static tri_status gather_tables(tri_all2all *e, const int32_t *experts, const float *weights,
                                 const tri_all2all_rows *all) {
   size_t stride = (size_t)e->stride * (size_t)e->cfg.top_k;

@@ -14,8 +14,8 @@
  *
  *   ALLGATHER    All rows go to the whole column; a reduce-scatter over it brings the results back. Nothing of it
  *                depends on what the tables say, so that libraries do it on device memory and no host waits for it.
- *   COORDINATED  (d, t) sends a row to those (d', t) alone that have one of its experts, and adds
- * the results in the order of d'. Experts of other columns are their columns' to serve. On device memory the column's
+ *   COORDINATED  (d, t) sends a row to those (d', t) alone that have one of its experts, and adds the results in the
+ *                order of d'. Experts of other columns are their columns' to serve. On device memory the column's
  *                communicator does it, where that has dispatch and combine (kernels/expert_rows.h).
  *
  * Each of the tp columns moves all rows at once, O(dp) messages a rank instead of O(dp * tp), and needs none of the

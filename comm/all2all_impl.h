@@ -49,7 +49,7 @@ static inline void tri_all2all_put(float *restrict out, const float *restrict su
   for (size_t i = 0; accumulate && i < n; i++) out[i] += sum[i];
 }
 
-/* ALLGATHER (exchange_gather.c). */
+/* ALLGATHER (all2all_gather.c). */
 bool tri_all2all_gather_bytes(const tri_all2all_config *c, size_t *bytes);
 tri_status tri_all2all_gather_create(tri_all2all *e);
 void tri_all2all_gather_destroy(tri_all2all *e);
@@ -57,7 +57,7 @@ tri_status tri_all2all_gather_all(tri_all2all *e, const void *x, const int32_t *
                                   const tri_all2all_rows *all);
 tri_status tri_all2all_scatter_sums(tri_all2all *e, const float *y, float *out, bool accumulate);
 
-/* COORDINATED on device memory (exchange_peers.c). route NULL: experts and weights are there. */
+/* COORDINATED on device memory (all2all_peers.c). route NULL: experts and weights are there. */
 tri_status tri_all2all_push_rows(tri_all2all *e, const void *x, const int32_t *experts, const float *weights,
                                  const tri_moe_route_args *route, const tri_all2all_rows *all);
 tri_status tri_all2all_add_up(tri_all2all *e, const float *y, float *out, bool accumulate);

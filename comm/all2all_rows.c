@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* COORDINATED in the host's memory: a row goes once to each rank of the column that has a slice of one of its experts.
- */
+ * The tables of choices have been gathered before the rows, so every rank knows which rows each other one sends, and in
+ * which order: messages are rows alone, without heads or numbers. */
 #include "comm/all2all_impl.h"
 
 void tri_all2all_find_targets(tri_all2all *e) {

@@ -7,9 +7,9 @@
  * What holds for every slot:
  * - All buffers of a call are of the communicator's kind of memory: the host's, or that of the device's backend which
  *   it was made for. Nothing but what the slot says is asked of their alignment.
- * - On device memory a call returns when its work is on the compute stream, in the order of the calls. What
- * is sent is queued on the send stream, after what the compute stream has at that moment. On host memory a call returns
- * when it is done.
+ * - On device memory a call returns when its work is on the compute stream, in the order of the calls. What is sent is
+ *   queued on the send stream, after what the compute stream has at that moment. On host memory a call returns when it
+ *   is done.
  * - Collectives are called by all ranks, in the same order and with the same sizes.
  * - A status other than TRI_OK, TRI_AGAIN and TRI_UNSUPPORTED is the communicator's end: every later call returns the
  *   first one at once, and tri_comm_query tells it at any time, so that a step may run to its end and look once. On

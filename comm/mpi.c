@@ -57,6 +57,7 @@ static tri_status check(tri_comm *c, int rc, MPI_Request *req) {
   return rc == MPI_SUCCESS ? complete(c, req, 1) : TRI_PEER_LOST;
 }
 
+/* Grows with the largest sum so far: steps of a size that has been there allocate nothing. */
 static tri_status grow_scratch(tri_comm *c, size_t count) {
   struct impl *impl = c->impl;
   if (count <= impl->scratch_count) return TRI_OK;
@@ -98,18 +99,24 @@ static tri_status end_exchanges(tri_comm *c, tri_status begun) {
   return st;
 }
 
-static tri_status reduce_direct(tri_comm *c, float *buf, size_t count) {
+/* Gathers every rank's addends for this one in the scratch. Those for rank r are n floats at send + r * stride. */
+static tri_status gather_addends(tri_comm *c, const float *send, size_t stride, size_t n) {
   tri_status st = TRI_OK;
-  TRI_CHECK(grow_scratch(c, count * (size_t)c->size));
+  TRI_CHECK(grow_scratch(c, n * (size_t)c->size));
   begin_exchanges(c);
   for (int r = 0; st == TRI_OK && r < c->size; r++) {
-    float *slot = impl_of(c)->scratch + (size_t)r * count;
+    float *slot = impl_of(c)->scratch + (size_t)r * n;
+    const float *addend = send + (size_t)r * stride;
     if (r == c->rank)
-      memcpy(slot, buf, count * sizeof *buf);
+      memcpy(slot, addend, n * sizeof *slot);
     else
-      st = begin_exchange(c, r, slot, count * sizeof *slot, buf, count * sizeof *buf);
+      st = begin_exchange(c, r, slot, n * sizeof *slot, addend, n * sizeof *slot);
   }
-  TRI_CHECK(end_exchanges(c, st));
+  return end_exchanges(c, st);
+}
+
+static tri_status reduce_direct(tri_comm *c, float *buf, size_t count) {
+  TRI_CHECK(gather_addends(c, buf, 0, count)); /* the same addends for all */
   sum_in_rank_order(c, buf, count);
   return TRI_OK;
 }
@@ -128,6 +135,8 @@ static tri_status reduce_in_order(tri_comm *c, float *buf, size_t count) {
   return TRI_OK;
 }
 
+/* By the ranks' places and the size: shared memory on one host; small sums as one exchange of everybody with everybody;
+ * large ones by MPI's own algorithm, or in rank order where bits must not depend on it. */
 static tri_status mpi_all_reduce(tri_comm *c, float *buf, size_t count) {
   if (c->size == 1 || !count) return TRI_OK;
   if (shm_of(c)) return tri_shm_all_reduce(shm_of(c), c, buf, count);
@@ -156,18 +165,7 @@ static tri_status mpi_reduce_scatter(tri_comm *c, const float *send, float *recv
   if (shm_of(c)) return tri_shm_reduce_scatter(shm_of(c), c, send, recv, count);
   for (size_t at = 0; at < count; at += part) {
     size_t n = count - at < part ? count - at : part;
-    tri_status st = TRI_OK;
-    TRI_CHECK(grow_scratch(c, n * (size_t)c->size));
-    begin_exchanges(c);
-    for (int r = 0; st == TRI_OK && r < c->size; r++) {
-      float *slot = impl_of(c)->scratch + (size_t)r * n;
-      const float *addend = send + (size_t)r * count + at;
-      if (r == c->rank)
-        memcpy(slot, addend, n * sizeof *slot);
-      else
-        st = begin_exchange(c, r, slot, n * sizeof *slot, addend, n * sizeof *slot);
-    }
-    TRI_CHECK(end_exchanges(c, st));
+    TRI_CHECK(gather_addends(c, send + at, count, n));
     sum_in_rank_order(c, recv + at, n);
   }
   return TRI_OK;
@@ -178,7 +176,9 @@ static size_t piece_at(size_t bytes, size_t at) {
   return bytes - at < PIECE_BYTES ? bytes - at : PIECE_BYTES;
 }
 
-/* Two ranks agree about the pieces between them, whatever they exchange with others. */
+/* Two ranks agree about the pieces between them, whatever they exchange with others. Pieces are as MPI counts bytes, in
+ * int. Each pair of ranks sends and receives as many pieces as it has bytes, and the loop ends with this rank's longest
+ * part. */
 static tri_status mpi_all_to_all(tri_comm *c, const void *send, const size_t *send_bytes, void *recv,
                                  const size_t *recv_bytes) {
   if (shm_of(c)) return tri_shm_all_to_all(shm_of(c), c, send, send_bytes, recv, recv_bytes);
@@ -217,6 +217,7 @@ static tri_status mpi_barrier(tri_comm *c) {
   return check(c, MPI_Ibarrier(handle_of(c), &req), &req);
 }
 
+/* The request lies in the handle itself: Open MPI's is a pointer, MPICH's an int. */
 static tri_status mpi_isend(tri_comm *c, const void *buf, size_t bytes, int peer, int tag, tri_comm_req *req) {
   if (bytes > INT_MAX) return TRI_TOO_LARGE;
   MPI_Request r;
@@ -321,6 +322,7 @@ static tri_status open_shm(MPI_Comm comm, int rank, int size, tri_shm **out) {
   return rc == MPI_SUCCESS ? TRI_OK : TRI_PEER_LOST;
 }
 
+/* Collective over comm, as open_shm is; owns comm then, but for MPI_COMM_WORLD. */
 static tri_status wrap(MPI_Comm comm, const tri_comm_config *config, tri_comm **out) {
   tri_comm *c = tri_calloc(1, sizeof *c);
   struct impl *impl = tri_calloc(1, sizeof *impl);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The communicator of a replica of one: there is no peer to send to or to receive from. */
+/* The communicator of a replica of one: there is no peer to send to or to receive from. Slots that only a peer could
+ * call (isend, recv) stay NULL. */
 #include <string.h>
 
 #include "comm/comm.h"

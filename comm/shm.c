@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Rounds over shared memory; comm/shm.h says why two slots are enough. */
 #include "comm/shm.h"
 
 #include <fcntl.h>
@@ -89,6 +90,8 @@ static char *begin_round(tri_shm *s) {
   return slot(s, s->rank);
 }
 
+/* The release publishes this rank's slot with the number, the acquire makes the others' slots readable. No clock is
+ * read before a rank is late. */
 static tri_status meet(tri_shm *s, tri_comm *c) {
   atomic_store_explicit(&s->counters[s->rank].published, s->round, memory_order_release);
   tri_wait w = {0};

@@ -109,7 +109,11 @@ static uint32_t word(const struct in6_addr *a, int i) {
 
 enum { PASS = 0x7fffffff, DROP = 0 };
 
-/* A packet passes if it comes from one of the addresses; nothing else even gets an answer. */
+/* A packet passes if it comes from one of the addresses; nothing else even gets an answer. Classic BPF on the header of
+ * the network's layer: the first nibble is the version. The IPv6 part compares an address word by word, and a mismatch
+ * skips the words that are left and the PASS after them; the IPv4 part is one word an address. The jump over the first
+ * part is patched once its length is known, as a forward JA may be of any length but conditional jumps are of 255 at
+ * most. */
 static void write_program(program *p, const struct in6_addr *from, size_t count) {
   emit_load(p, BPF_B, 0);
   emit(p, BPF_ALU | BPF_AND | BPF_K, 0xf0, 0, 0);

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Making backends, and the slots that all backends of host memory share.
+ *
+ * A call on the host has done its work when it returns: streams and events have nothing to order, so their slots do
+ * nothing but hand on a failure of an op, which device backends learn of at a later call. */
 #include "kernels/backend.h"
 
 #include <dlfcn.h>
@@ -23,14 +27,9 @@ static void host_free(tri_backend *be, tri_mem_tag tag, void *p, size_t bytes) {
   tri_pages_free(p, bytes ? bytes : 1);
 }
 
-static void host_upload(tri_backend *be, void *device, const void *host, size_t bytes) {
+static void host_copy(tri_backend *be, void *to, const void *from, size_t bytes) {
   (void)be;
-  if (bytes) memcpy(device, host, bytes);
-}
-
-static void host_download(tri_backend *be, void *host, const void *device, size_t bytes) {
-  (void)be;
-  if (bytes) memcpy(host, device, bytes);
+  if (bytes) memcpy(to, from, bytes);
 }
 
 static void host_copy_rows(tri_backend *be, void *to, size_t to_pitch, const void *from, size_t from_pitch,
@@ -60,6 +59,7 @@ __attribute__((cold)) static tri_status refuse_op(tri_backend *be, const char *o
 TRI_OP_LIST(X)
 #undef X
 
+/* A launch cannot return an error, so an op that is lacking leaves it in be->failed as a device's failure would be. */
 void tri_backend_fill_unsupported(tri_backend *be) {
 #define X(op)                                                                                                          \
   be->ops.op##_plan = no_##op##_plan;                                                                                  \
@@ -148,11 +148,6 @@ static tri_status host_pages_pin(tri_backend *be, void *p, size_t bytes) {
   return TRI_OK;
 }
 
-static void host_pages_unpin(tri_backend *be, void *p) {
-  (void)be;
-  (void)p;
-}
-
 /* Ranks with the host's memory share it by other means. */
 static tri_status host_peer_show(tri_backend *be, void *p, tri_peer_handle *out) {
   (void)be;
@@ -168,14 +163,9 @@ static tri_status host_peer_open(tri_backend *be, const tri_peer_handle *handle,
   return TRI_UNSUPPORTED;
 }
 
-static void host_peer_close(tri_backend *be, void *p) {
+static void host_release(tri_backend *be, void *p) {
   (void)be;
   (void)p;
-}
-
-static void host_peer_copy(tri_backend *be, void *to, const void *from, size_t bytes) {
-  (void)be;
-  memcpy(to, from, bytes);
 }
 
 struct rows {
@@ -248,8 +238,8 @@ static void fill_host(tri_backend *be) {
   be->ops.mem_alloc = host_alloc;
   be->ops.mem_free = host_free;
   be->ops.mem_available = host_available;
-  be->ops.upload = host_upload;
-  be->ops.download = host_download;
+  be->ops.upload = host_copy;
+  be->ops.download = host_copy;
   be->ops.copy_rows = host_copy_rows;
   be->ops.stream_sync = host_sync;
   be->ops.host_call = host_host_call;
@@ -264,12 +254,12 @@ static void fill_host(tri_backend *be) {
   be->ops.host_alloc = host_pages;
   be->ops.host_free = host_pages_free;
   be->ops.host_pin = host_pages_pin;
-  be->ops.host_unpin = host_pages_unpin;
+  be->ops.host_unpin = host_release;
   be->ops.upload_rows = host_upload_rows;
   be->ops.peer_show = host_peer_show;
   be->ops.peer_open = host_peer_open;
-  be->ops.peer_close = host_peer_close;
-  be->ops.peer_copy = host_peer_copy;
+  be->ops.peer_close = host_release;
+  be->ops.peer_copy = host_copy;
   be->ops.fill_random = tri_random_fill_host;
   be->ops.count_not_finite = tri_count_not_finite_host;
   be->ops.comm_create = host_comm_create;
@@ -283,6 +273,9 @@ static void fill_host(tri_backend *be) {
   be->host_memory = true;
 }
 
+/* Slots are filled in layers, each over the one before: a refusal for every op, the host's memory and streams, the
+ * reference's ops, the backend's own. A CUDA device gets no op of the reference, which would follow a device's
+ * pointers; an op that the module lacks is refused instead. */
 static tri_status create(const tri_backend_config *config, const char *name, tri_backend **out, tri_error *err) {
   static const char *const known[] = {"cpu", "cuda", "ref"};
   size_t i = 0;

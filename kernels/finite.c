@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Counting infinities and NaNs: elements whose exponent bits are all ones. */
 #include "kernels/finite.h"
 
 #include "kernels/backend.h"

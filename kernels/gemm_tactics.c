@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A hash table by shape with open addressing and linear probing. At most half of it is full and nothing is ever
+ * removed, so a look-up ends at the shape or at an empty slot, and allocates nothing. */
 #include "kernels/gemm_tactics.h"
 
 #include <string.h>
@@ -75,6 +77,7 @@ const tri_tactic *tri_tactics_get(const tri_tactics *c, const tri_gemm_shape *sh
   return slot->shape.m ? slot : NULL;
 }
 
+/* MOST_ROWS bounds what tri_padded_rows may double to. */
 const tri_tactic *tri_tactics_find(const tri_tactics *c, const tri_gemm_shape *shape) {
   tri_gemm_shape padded = *shape;
   const tri_tactic *found = tri_tactics_get(c, shape);

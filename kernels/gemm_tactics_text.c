@@ -131,6 +131,7 @@ static const char *read_tactic(cursor line, tri_tactic *out) {
   return line.end[-1] == ' ' ? "ends in a space" : NULL;
 }
 
+/* Texts reach logs and messages: control characters are refused. */
 static bool is_printable(cursor line) {
   for (const char *p = line.at; p < line.end; p++)
     if (*p < ' ' || *p > '~') return false;
@@ -183,6 +184,7 @@ static tri_status read_lines(tactics_reader *r, const char *text, size_t len, co
   return TRI_OK;
 }
 
+/* Reads into a table of its own, so that a text that is refused at its last line has put nothing. */
 tri_status tri_tactics_read(tri_tactics *c, const char *text, size_t len, const char *key, const char *name, int *num,
                             tri_error *err) {
   tactics_reader r = {.key = key};
@@ -198,6 +200,7 @@ cleanup:
 
 /* ---- writing ---- */
 
+/* m last, so that the lines of one weight stand together by rising rows. */
 static int by_shape(const void *a, const void *b) {
   const tri_gemm_shape *x = &(*(const tri_tactic *const *)a)->shape, *y = &(*(const tri_tactic *const *)b)->shape;
   const int32_t left[] = {x->n, x->k, x->w, x->x, x->out, x->act, x->bias, x->add, x->m};

@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A layer's experts as downloads, a call of the host and an upload in the device's stream, all at addresses that never
+ * change: a recorded step can play them again. One set of pinned memory serves all layers, as the stream has one
+ * layer's pieces end before the next layer's begin. */
 #include "kernels/host_experts.h"
 
 #include <stdatomic.h>
@@ -102,6 +105,7 @@ __attribute__((cold)) static void refuse(tri_backend *be) {
   be->failed = TRI_INVALID_ARGUMENT;
 }
 
+/* Works are pages that the system has zeroed: one without an owner has not been written yet. */
 static struct work *work_of(tri_host_experts *h, int layer, const tri_moe_experts_args *a) {
   struct work *k = &h->works[(size_t)layer * ((size_t)h->most_rows + 1) + (size_t)a->x.rows];
   if (!k->owner)
@@ -257,5 +261,3 @@ void tri_host_experts_destroy(tri_host_experts *h) {
   tri_free(h->layers);
   tri_free(h);
 }
-
-size_t tri_host_experts_pinned_bytes(const tri_host_experts *h) { return h->pinned_bytes; }

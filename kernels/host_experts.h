@@ -37,7 +37,4 @@ void tri_host_experts_destroy(tri_host_experts *h);
  * shows where a launch's failure does: TRI_CORRUPT is a map that is none, TRI_INVALID_ARGUMENT are other args. */
 void tri_host_experts_launch(tri_host_experts *h, int layer, const tri_moe_experts_args *a);
 
-/* Returns the bytes of pinned memory that it has taken. */
-size_t tri_host_experts_pinned_bytes(const tri_host_experts *h);
-
 #endif

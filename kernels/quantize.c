@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Conversions of float32 from and to 16 bits on the host, as loops without branches that compilers turn into vectors
+ * (TRI_WIDEST compiles them for several widths, and picks one at run time). */
 #include "kernels/quantize.h"
 
 #include "base/widest.h"
@@ -19,6 +21,7 @@ void tri_widen(float *out, const void *src, tri_dtype dtype, size_t first, size_
 /* Loops over so many elements, a number that the compiler knows and without a branch, become vector instructions. */
 enum { VECTOR = 32 };
 
+/* To nearest even; a NaN becomes a quiet one, as rounding could carry it to infinity. */
 static inline void narrow_bf16(uint16_t *out, const float *x) {
   for (int i = 0; i < VECTOR; i++) {
     uint32_t u;
@@ -52,6 +55,7 @@ TRI_WIDEST static void narrow_all_f16(uint16_t *restrict out, const float *x, si
   for (size_t i = 0; i < n; i += VECTOR) narrow_f16(out + i, x + i);
 }
 
+/* The elements after the last whole vector go through a vector of zeros, so that there is one loop and one rounding. */
 void tri_narrow(void *out, tri_dtype dtype, size_t first, const float *x, size_t n) {
   void (*narrow)(uint16_t *, const float *, size_t) = dtype == TRI_F16 ? narrow_all_f16 : narrow_all_bf16;
   uint16_t last[VECTOR], *to = (uint16_t *)out + first;

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The host's maker of random weights; kernels/cuda/rows/random.cu makes the same bits. */
 #include "kernels/random.h"
 
 #include "kernels/quantize.h"

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The host's ceilings, measured with the pool that the ops use: bytes read from memory in a second, and multiply-adds
+ * of BLAS. */
 #include "kernels/roofline.h"
 
 #include <stdatomic.h>
@@ -58,6 +60,7 @@ READER(read_64_far, 64, STREAMS *PIECE)
 static uint64_t (*const readers[])(const char *, size_t) = {read_16, read_64, read_64_ahead, read_64_far};
 enum { NUM_READERS = sizeof readers / sizeof *readers };
 
+/* Whole pieces in equal shares; thread 0 adds what is left. The sum goes to a sink that the compiler cannot drop. */
 static void read_thread(void *ctx, int index, int count) {
   struct reading *r = ctx;
   size_t pieces = r->bytes / (STREAMS * PIECE), first = pieces * (size_t)index / (size_t)count;
@@ -68,6 +71,8 @@ static void read_thread(void *ctx, int index, int count) {
   atomic_fetch_xor(&r->sink, sum);
 }
 
+/* Continues where the last call ended, so that caches do not serve it; more bytes than the buffer has are read in
+ * several equal turns. */
 static double host_read(tri_roofline *base, double bytes) {
   struct host_roofline *f = (struct host_roofline *)base;
   size_t n = (size_t)bytes / 64 * 64 + 64;

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Mask, bias, bans and penalties of a row of logits, for the samplers of the host; the device's are in
+ * kernels/cuda/sampling. */
 #include "kernels/sampling.h"
 
 #include <math.h>
@@ -17,6 +19,8 @@ double tri_sample_uniform(uint64_t seed, uint64_t counter) {
   return (double)bits * 0x1p-53;
 }
 
+/* counts is touched at ids of the history alone: cleared, counted among the generated ones, and set to -1 once the id
+ * has been penalised. No pass over the vocabulary, and none is needed afterwards. */
 static void penalise(float *logits, int vocab, const tri_sample_params *p, const uint32_t *history, int num_prompt,
                      int num_history, int32_t *counts) {
   uint32_t limit = (uint32_t)vocab;

@@ -1,10 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The choice of a queue. Containers often forbid io_uring_setup, which shows as an error at creation only: AUTO tries
+ * it and falls to threads. */
 #include "offload/aio.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <string.h>
 
 #include "base/log.h"
+
+void tri_aio_leave_core(void) {
+  cpu_set_t all;
+  memset(&all, 0xff, sizeof all);
+  sched_setaffinity(0, sizeof all, &all); /* a wish */
+}
 
 tri_status tri_aio_create(tri_aio_kind kind, int depth, tri_aio **out, tri_error *err) {
   int code = -ENOSYS;

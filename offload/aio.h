@@ -44,6 +44,9 @@ typedef enum tri_aio_kind { TRI_AIO_AUTO, TRI_AIO_URING, TRI_AIO_THREADS } tri_a
 enum { TRI_AIO_MAX_DEPTH = 1024 };
 tri_status tri_aio_create(tri_aio_kind kind, int depth, tri_aio **out, tri_error *err);
 
+/* Frees the calling thread from the core that its maker may be bound to, which is there to compute. */
+void tri_aio_leave_core(void);
+
 /* The two; 0 or a negative errno. */
 int tri_aio_uring_create(int depth, tri_aio **out);
 int tri_aio_threads_create(int depth, tri_aio **out);

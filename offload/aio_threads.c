@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The same over threads that block in pread. */
+/* The same over threads that block in pread. Two rings under one lock, of reads that were asked for and of results.
+ * Each has `depth` entries, and as the caller has no more reads than that between submit and wait, neither runs over.
+ * The lock is free during pread. */
 #include <errno.h>
 #include <pthread.h>
-#include <sched.h>
-#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -30,16 +30,9 @@ struct threads {
   int num_threads;
 };
 
-/* The thread that made this one may be bound to one core, which is there to compute. */
-static void leave_core(void) {
-  cpu_set_t all;
-  memset(&all, 0xff, sizeof all);
-  sched_setaffinity(0, sizeof all, &all); /* a wish */
-}
-
 static void *work(void *ctx) {
   struct threads *t = ctx;
-  leave_core();
+  tri_aio_leave_core();
   pthread_mutex_lock(&t->lock);
   for (;;) {
     while (!t->num_reads && !t->stop) pthread_cond_wait(&t->asked, &t->lock);
@@ -71,6 +64,8 @@ static int threads_submit(tri_aio *a, const tri_aio_read *r) {
   return code;
 }
 
+/* The deadline is one of CLOCK_MONOTONIC, which the condition was made with. A result that has come by the deadline
+ * counts, also where the wait says ETIMEDOUT. */
 static int threads_wait(tri_aio *a, int timeout_ms, int *tag, int64_t *result) {
   struct threads *t = (struct threads *)a;
   int64_t deadline = tri_deadline_after_ms(timeout_ms);

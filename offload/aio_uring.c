@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads over io_uring (Axboe, "Efficient IO with io_uring", 2019): the one file that knows liburing. */
+/* Reads over io_uring (Axboe, "Efficient IO with io_uring", 2019): the one file that knows liburing. One thread submits
+ * and waits, so neither ring takes a lock. What the kernel has not taken yet stays in the submission ring and is handed
+ * over again by the next submit or wait. */
 #include <errno.h>
 #include <liburing.h>
-#include <time.h>
 
 #include "offload/aio.h"
 #include "base/mem.h"

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Reading packs: every offset is computed from the layout, as no number of the file is believed (pack_form.h). */
 #include "offload/pack.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -20,7 +20,8 @@ static uint64_t aligned(uint64_t offset) {
                                  : 0;
 }
 
-/* Returns the bytes of the file, and each part's place in it; 0 where there is no such file. */
+/* Returns the bytes of the file, and each part's place in it; 0 where there is no such file. Bounds of INT64_MAX / 4
+ * and / 2 leave room for the additions and roundings of the next step, none of which has to be checked then. */
 static uint64_t place(const tri_weight_pack_layout *layout, uint64_t *offsets) {
   if (layout->num_parts < 1 || layout->num_parts > TRI_WEIGHT_PACK_MAX_PARTS) return 0;
   uint64_t end = tri_weight_pack_entry_offset(layout->num_parts);
@@ -48,6 +49,7 @@ void tri_weight_pack_header_fill(tri_weight_pack_header *h, const tri_weight_pac
 
 tri_weight_pack_entry tri_weight_pack_entry_make(const tri_weight_pack_header *h, uint64_t offset, uint64_t bytes,
                                                  uint64_t checksum) {
+  /* The header's checksum is under the seal: an entry of another pack, which had this file before, is not sound. */
   uint64_t sealed[] = {h->checksum, offset, bytes, checksum};
   return (tri_weight_pack_entry){offset, bytes, checksum, tri_xxh3(sealed, sizeof sealed)};
 }
@@ -105,6 +107,8 @@ static const char *header_fault(const tri_weight_pack_header *h, const tri_weigh
   return memcmp(h, want, sizeof *h) ? "the pack's parts are others" : NULL;
 }
 
+/* Entries are read a block at a time. The first one that is not sound ends the scan with TRI_OK: what is before it is
+ * what an interrupted maker has left, which tri_weight_pack_open refuses and a maker continues. */
 tri_status tri_weight_pack_scan(tri_weight_pack *p, const tri_weight_pack_layout *layout, int *sound, tri_error *err) {
   tri_weight_pack_header h, want;
   tri_weight_pack_entry entries[ENTRIES];

@@ -1,4 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Making a pack. For each of its files:
+ *
+ *   NAME.part, locked    header, room for all of it, then parts and their entries
+ *   NAME                 fsync, rename, fsync of the folder: it is whole
+ *
+ * The order on the disk is part, fdatasync, entry: an entry never stands for bytes that a power cut could have lost.
+ * The lock (flock) is of the open file, so that it ends with the process; a maker that gets the lock of a file which
+ * was renamed or unlinked meanwhile begins again (TRI_AGAIN). */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -105,7 +113,8 @@ static tri_status find_whole(struct file *f, tri_error *err) {
   return TRI_OK;
 }
 
-/* Finds what an earlier maker has left in the file, or begins anew. */
+/* Finds what an earlier maker has left in the file, or begins anew. f->fd becomes the pack's descriptor, so that unlock
+ * leaves it alone: from here on the lock ends with the pack, or when publish_file has closed it. */
 static tri_status begin_file(struct file *f, const tri_weight_pack_maker *maker, tri_error *err) {
   tri_error fault = {0};
   int fd = f->fd;
@@ -171,6 +180,8 @@ static tri_status seal(struct work *w, tri_error *err) {
   return st;
 }
 
+/* A file is sealed when its parts are SYNC_BYTES ahead of its table. A stripe that is there from an earlier maker is
+ * filled again with its part, but not written. */
 static tri_status write_stripe(struct work *w, const tri_stripe *x, tri_error *err) {
   struct file *f = &w->files[x->file];
   tri_weight_pack *p = f->pack;
@@ -291,10 +302,8 @@ static tri_status open_locked(const char *name, const tri_weight_pack_maker *mak
     TRI_TRY(tri_fail(err, TRI_IO, name, "%s is not a file, so no pack can be made in it", name));
   TRI_TRY(lock(fd, name, maker, err));
   if (lstat(name, &now) || now.st_dev != s.st_dev || now.st_ino != s.st_ino) TRI_TRY(TRI_AGAIN);
-  if (fchmod(fd, 0600)) { /* whatever the umask has left, or another process has made */
-    st = tri_pack_refuse(name, "be kept from others", errno, err);
-    goto cleanup;
-  }
+  if (fchmod(fd, 0600)) /* whatever the umask has left, or another process has made */
+    TRI_TRY(tri_pack_refuse(name, "be kept from others", errno, err));
   *out = fd;
   return TRI_OK;
 cleanup:
@@ -330,7 +339,8 @@ static tri_status lock_files(struct work *w, tri_error *err) {
   return st;
 }
 
-/* Finds the pack, or locks the files to make it in: TRI_NOT_FOUND, with the reason in *why. */
+/* Finds the pack, or locks the files to make it in: TRI_NOT_FOUND, with the reason in *why. It looks before it locks,
+ * as a pack that is there needs no lock (nor a folder that can be written to), and again after. */
 static tri_status find_or_lock(struct work *w, const tri_pack_paths *paths, tri_striped_pack **out, tri_error *why,
                                tri_error *err) {
   tri_status st = TRI_AGAIN;

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The check of a plan, which changes nothing: it asks what a maker would ask, and counts the room that the packs looked
+ * at before will take of the same file systems. */
 #include "offload/pack_room.h"
 
 #include <errno.h>

@@ -1,4 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A reader's slot is free, or its range is under way, or it is the caller's until the release:
+ *
+ *   free --start--> under way --next--> the caller's --release--> free
+ *
+ * A range is one read at a time: a short one is followed by one for the rest, as long as bytes come. A direct read that
+ * the file system refuses makes the file's later reads go through the page cache, without an error. */
 #include "offload/reader.h"
 
 #include <errno.h>
@@ -148,7 +154,8 @@ static tri_status submit(tri_reader *r, int slot, tri_error *err) {
   return TRI_OK;
 }
 
-/* to NULL: into the slot's buffer. */
+/* to NULL: into the slot's buffer. A range is widened to whole blocks: `skip` bytes before it are read along, and where
+ * the read is direct what is left of its last block. */
 static tri_status start(tri_reader *r, int file, uint64_t offset, size_t bytes, void *to, int *slot, tri_error *err) {
   int n = r->config.num_buffers, i = 0;
   if (!bytes || bytes > r->config.piece_bytes || offset > INT64_MAX - bytes - BLOCK || file < 0 || file >= r->num_files)

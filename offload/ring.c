@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Places are searched for in two steps: how few rounds the whole ring needs, then by bisection the smallest ring that
+ * needs no more. A ring that is no larger than that has rounds of about equal length; what the given one has beyond it
+ * is not used. */
 #include "offload/ring.h"
 
 #include "base/mem.h"

@@ -1,6 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <sched.h>
-#include <stdio.h>
+/* Two threads: the mover, which this stream has made, and the walk, the caller's. Positions count parts over all
+ * passes:
+ *
+ *   released <= acquired <= arrived <= landed <= next.position
+ *
+ * The mover may begin a position when the one `back` before it has been released (ring.h), which keeps it from
+ * overwriting what the walk still reads. `arrived` is written by the mover and `released` by the walk, each with a
+ * release that the other acquires; on a device events order the copies and kernels in the same way, so that neither
+ * thread waits for it. */
 #include <string.h>
 #include <unistd.h>
 
@@ -191,7 +198,8 @@ static tri_status tell(tri_weight_stream *s) {
   return st;
 }
 
-/* Takes in what has come. TRI_AGAIN: nothing is under way. */
+/* Takes in what has come. TRI_AGAIN: nothing is under way. With a device the buffer stays taken until its copy has
+ * ended (settle in stream_copies.c); that of a piece for all until the others have it, too. */
 static tri_status land(tri_weight_stream *s) {
   int slot;
   void *data;
@@ -213,14 +221,8 @@ static tri_status land(tri_weight_stream *s) {
   return TRI_OK;
 }
 
-/* The thread that made the stream may be bound to a core that is there to compute. */
-static void leave_core(void) {
-  cpu_set_t all;
-  memset(&all, 0xff, sizeof all);
-  sched_setaffinity(0, sizeof all, &all); /* a wish */
-}
-
-/* One turn. TRI_AGAIN: nothing is under way but copies and other ranks' reads. */
+/* One turn. TRI_AGAIN: nothing is under way but copies and other ranks' reads. What frees buffers and places comes
+ * first, then what fills them; land waits for one of the reads under way. */
 static tri_status turn(tri_weight_stream *s) {
   if (tri_stream_copies(s)) TRI_CHECK(tri_stream_retire_copies(s));
   tri_stream_split_retire(s);
@@ -234,7 +236,7 @@ static tri_status turn(tri_weight_stream *s) {
 static void *move(void *ctx) {
   tri_weight_stream *s = ctx;
   tri_status st = TRI_OK;
-  leave_core();
+  tri_aio_leave_core();
   if (s->cfg.backend) s->cfg.backend->ops.join_thread(s->cfg.backend);
   while (!atomic_load_explicit(&s->stop, memory_order_relaxed)) {
     st = turn(s);
@@ -279,6 +281,7 @@ tri_status tri_weight_stream_fill(tri_weight_stream *s, double *bytes_per_second
   return TRI_OK;
 }
 
+/* On a device the host waits until the copies have been queued, and the compute stream until they have ended. */
 tri_status tri_weight_stream_acquire(tri_weight_stream *s, int part) {
   uint64_t position = s->acquired;
   int64_t start;

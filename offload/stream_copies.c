@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copies of a stream to its device: queues of them, each on a stream of the device's own, and what is done after each.
- */
+ * Copies of a queue end in their order, so that a queue is a ring whose oldest event alone is asked for. */
 #include "offload/stream_impl.h"
 
 static void put(tri_weight_stream *s, struct copies *q, int event, tri_stream stream, struct copy c) {
@@ -25,7 +25,8 @@ bool tri_stream_can_copy_up(const tri_weight_stream *s) {
 
 bool tri_stream_can_copy_across(const tri_weight_stream *s) { return s->across.count < TRI_PEER_EVENTS; }
 
-/* A buffer that others read from, too, is given back when they have. */
+/* A buffer that others read from, too, is given back when they have. `publishes` is a piece that the other devices copy
+ * from this one's ring: its buffer is free once it is there. */
 static void settle(tri_weight_stream *s, const struct copy *c) {
   if (c->publishes) tri_stream_publish(s, c->number, c->at);
   if (c->giver >= 0) tri_split_take(s->cfg.split, c->giver, c->number);

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bytes that are read once for several ranks: a stream's side of its split. */
+/* Bytes that are read once for several ranks: a stream's side of its split. Every rank walks over the same list of
+ * extents with a reader, so that the number of a piece is known on all sides without a message: a rank's pieces are
+ * counted as it begins them here (num_begun), and as they are met in the walk over the parts there (peer.number).
+ *
+ * A piece of this rank's: begun (held) -> published, when its bytes are there -> taken by all, which frees its buffer,
+ * or with rings its place. Of another rank's: missing -> found -> copied -> taken. */
 #include <string.h>
 
 #include "offload/stream_impl.h"
@@ -133,6 +138,7 @@ static tri_status miss(tri_weight_stream *s, int rank, uint64_t position, tri_st
   return silent ? lose(s, rank, "shows no sign of life any more") : TRI_OK;
 }
 
+/* In the order of its numbers, as `taken` is a count: a piece that comes early waits for those before it. */
 static tri_status take_from(tri_weight_stream *s, int rank) {
   struct peer *p = &s->peers[rank];
   while (p->is_reader && has_begun(s, p->position) && has_copy(s)) {

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Cutting parts into stripes, from the layout alone: readers and makers compute the same cut, and no file says it. */
 #include "offload/stripes.h"
 
 #include "offload/pack_form.h"
@@ -7,7 +8,9 @@
 
 _Static_assert(TRI_STRIPE_BYTES % TRI_READER_BLOCK == 0, "stripes are whole blocks");
 
-/* Returns the bytes of a part's stripes but for the last one. */
+/* Returns the bytes of a part's stripes but for the last one. As many rows of one stripe a file as it takes with
+ * TRI_STRIPE_BYTES each, then stripes as equal as whole blocks allow, so that no drive has to read longer than the
+ * others. */
 static size_t stripe_bytes(size_t part, int num_files) {
   size_t row = (size_t)num_files * TRI_STRIPE_BYTES, rows = (part + row - 1) / row, all = rows * (size_t)num_files;
   size_t bytes = (part + all - 1) / all;
@@ -51,6 +54,8 @@ static void fill_layouts(tri_stripes *s) {
   for (int i = 0; i < s->first[s->num_parts]; i++) of_file[s->list[i].file][s->list[i].number] = s->list[i].bytes;
 }
 
+/* A file that was made for another number of files, or another place among them, is of another key, and counts as
+ * absent. */
 static tri_weight_pack_key key_of(const tri_weight_pack_key *pack, int num_files, int file) {
   uint64_t place = (uint64_t)num_files << 32 | (uint64_t)file;
   if (num_files == 1) return *pack;
@@ -75,10 +80,9 @@ tri_status tri_stripes_make(const char *name, const tri_weight_pack_layout *layo
   fill_layouts(s);
   for (int i = 0; i < num_files; i++) {
     s->files[i].key = key_of(&layout->key, num_files, i);
-    if (tri_weight_pack_file_bytes(&s->files[i])) continue;
-    st = tri_fail(err, TRI_OUT_OF_RANGE, name, "%s: no pack can have %d parts of these sizes in %d files", name,
-                  layout->num_parts, num_files);
-    goto cleanup;
+    if (!tri_weight_pack_file_bytes(&s->files[i]))
+      TRI_TRY(tri_fail(err, TRI_OUT_OF_RANGE, name, "%s: no pack can have %d parts of these sizes in %d files", name,
+                       layout->num_parts, num_files));
   }
   *out = s;
   return TRI_OK;

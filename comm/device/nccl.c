@@ -15,6 +15,7 @@
 
 enum { MIN_VERSION = 21800 }; /* 2.18: non-blocking communicators with the configuration of today's headers */
 
+/* The library is opened when a communicator is made, and not linked: one build serves hosts with and without it. */
 #define FUNCTIONS(X)                                                                                                   \
   X(ncclGetVersion)                                                                                                    \
   X(ncclGetUniqueId)                                                                                                   \
@@ -167,6 +168,8 @@ static tri_status check_devices(const tri_backend *be, tri_comm *host, tri_error
                   "ranks %d and %d of a replica are on the same GPU: each needs its own", twins[1], twins[0]);
 }
 
+/* Rank 0 makes the id, and all agree that it could before the id is broadcast: a rank that waited for it alone would
+ * wait for its time limit. */
 static tri_status connect(tri_comm *c, tri_comm *host, tri_error *err) {
   struct impl *n = impl_of(c);
   ncclUniqueId id = {{0}};

@@ -12,7 +12,10 @@ static size_t slot_bytes(const tri_comm *c) {
   return TRI_P2P_MAILBOX_BYTES / slots / align * align;
 }
 
-/* The message's slot and numbers, where `from` sends to `to`. */
+/* The message's slot and numbers, where `from` sends to `to`. Each rank's memory begins with numbers,
+ * TRI_P2P_NUMBER_STRIDE bytes apart: by [from][lane] of the last message that has arrived, then by [to][lane] of the
+ * last one of its own that was taken; the slots follow, [from][lane][TRI_CUDA_MAILBOX_SLOTS]. A rank polls its own
+ * memory alone. */
 static tri_cuda_message message_of(const tri_comm *c, int from, int to, int lane, uint32_t number) {
   tri_p2p_impl *p = tri_p2p_impl_of(c);
   size_t here = (size_t)(from * c->size + lane), there = (size_t)(to * c->size + lane);

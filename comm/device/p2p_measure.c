@@ -66,6 +66,7 @@ static tri_status lost(struct measuring *m, cudaError_t e) {
  * it without end, and the host with them. */
 static tri_status agree(const struct measuring *m, tri_status st) { return tri_comm_agree(m->host, st); }
 
+/* CALLS sums in one graph: launches of single kernels would measure the host. */
 static tri_status record(struct measuring *m, tri_p2p_algorithm algorithm, size_t count) {
   cudaGraph_t graph = NULL;
   tri_status st = TRI_OK;

@@ -63,6 +63,7 @@ static size_t memory_of(const tri_p2p_impl *p, int *fill) {
   return tri_rows_bytes(&p->all2all.cfg, &rows) ? rows : SIZE_MAX;
 }
 
+/* The fill is what the kernels take for "not here yet": it must be on the device before a peer can write. */
 static tri_status make_memory(tri_comm *c, struct card *card, tri_error *err) {
   tri_p2p_impl *p = tri_p2p_impl_of(c);
   char **memory = &p->memory[c->rank];

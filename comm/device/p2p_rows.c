@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The exchange of experts' rows through boxes in the receivers' memory. */
+/* The exchange of experts' rows through boxes in the receivers' memory. The check sends rounds of rows whose elements
+ * say where they come from and in which round, as a message that is seen too early has the bytes of an earlier round.
+ */
 #include <string.h>
 
 #include "comm/device/p2p_impl.h"

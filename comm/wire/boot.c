@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The boot file and variable. Every buffer that has held a key is overwritten before it is freed, and no message quotes
+ * a word that may be one. */
 #include "comm/wire/boot.h"
 
 #include <errno.h>

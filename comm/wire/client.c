@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The client protocol as tables (comm/wire/pack.h): a field is a row here and a member in client.h, and both directions
+ * of the wire follow from the row. Offsets of a table count from the message, or from the member that `base` names.
+ *
+ * A table cannot say what two fields mean together: the *_finish functions check that after a message has been read. */
 #include "comm/wire/client.h"
 
 #include <string.h>
@@ -125,8 +129,6 @@ static bool is_visible(const char *text, size_t len) {
   return true;
 }
 
-bool tri_wire_is_caller(const char *name, size_t len) { return is_visible(name, len) && len <= TRI_WIRE_MAX_CALLER; }
-
 /* Both stand in lines of the log. */
 static tri_status check_names(tri_unpacker *d, tri_wire_str caller, tri_wire_str external_id) {
   bool caller_is_wrong = !is_visible(caller.s, caller.len);
@@ -162,6 +164,8 @@ static tri_status embed_request_finish(tri_unpacker *d, const tri_embed_request 
   return TRI_OK;
 }
 
+/* Defaults come before the fields, as absent ones leave members alone; seq_early is what an error can be addressed with
+ * before the rest of the message has been understood. */
 tri_status tri_client_msg_unpack(const void *data, size_t len, tri_arena *arena, tri_client_msg *out, uint64_t *id,
                                  tri_error *err) {
   tri_sampling_extra extra = {0};
@@ -300,6 +304,7 @@ static const tri_field done_choice_fields[] = {
 };
 static const tri_fields done_choice_table = {TRI_FIELDS(done_choice_fields)};
 
+/* Rows of S_ are figures: none is required, so that a client reads the replies of older and newer coordinators. */
 #define S_U64(S, m)                                                                                                    \
   { TRI_F(TRI_FT_U64, #m, S, m) }
 #define S_U32(S, m)                                                                                                    \
@@ -323,6 +328,7 @@ static const tri_fields rank_table = {TRI_FIELDS(rank_fields)};
 static const tri_field caller_fields[] = {TRI_CALLER_STATUS_FIELDS(S_ROW, tri_caller_status)};
 static const tri_fields caller_table = {TRI_FIELDS(caller_fields)};
 
+/* The scalars are the rows of comm/wire/status_fields.h. "groups" is the name of replicas on the wire. */
 static const tri_field status_fields[] = {
     TRI_STATUS_FIELDS(S_ROW, tri_cluster_status) /* and their parts: */
     {TRI_F(TRI_FT_RECORDS, "groups", tri_cluster_status, replicas),

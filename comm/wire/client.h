@@ -188,8 +188,6 @@ typedef struct tri_client_msg {
 tri_status tri_client_msg_unpack(const void *data, size_t len, tri_arena *arena, tri_client_msg *out, uint64_t *id,
                                  tri_error *err);
 tri_status tri_client_msg_pack(const tri_client_msg *m, tri_buf *out);
-/* Returns whether a name may be a caller's: it is short, and has visible characters of ASCII alone. */
-bool tri_wire_is_caller(const char *name, size_t len);
 /* Defaults of a submit, and of an embed or a classify. */
 void tri_submit_init(tri_submit *s);
 void tri_embed_request_init(tri_embed_request *e);

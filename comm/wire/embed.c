@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Embed and classify: the fields that need readers of their own. */
 #include "comm/wire/embed.h"
 
 #include <string.h>
@@ -75,7 +76,7 @@ tri_status tri_embed_reply_finish(tri_unpacker *d, const tri_embed_reply *r) {
                   r->num_labels);
 }
 
-/* ---- from a replica: [job, binary numbers] each ---- */
+/* ---- from a replica: [job, waited_ns, binary numbers] each ---- */
 
 static tri_status read_result(tri_unpacker *d, tri_unpack *u, uint32_t i, tri_replica_result *out) {
   tri_value v;

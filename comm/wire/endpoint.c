@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Endpoints as users give them, checked here since ZeroMQ would report most mistakes late or not at all: a host name
+ * that does not resolve is tried again for good, and a port is taken modulo 65536. */
 #include "comm/wire/endpoint.h"
 
 #include <netdb.h>

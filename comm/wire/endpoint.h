@@ -3,8 +3,6 @@
 #ifndef TRI_COMM_WIRE_ENDPOINT_H
 #define TRI_COMM_WIRE_ENDPOINT_H
 
-#include <stddef.h>
-
 #include "base/status.h"
 
 #define TRI_ENDPOINT_ENV "TRIREME_ENDPOINT"

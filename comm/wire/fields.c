@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Records described by tables: one loop writes them, one reads them. */
+/* Records described by tables: one loop writes them, one reads them. Readers check a value's kind, range and length,
+ * and name the field in the error. Nothing is allocated for a count before it has been held against the bytes that are
+ * left, so that a small message cannot ask for much memory. */
 #include "comm/wire/pack.h"
 
 #include <inttypes.h>
@@ -162,6 +164,7 @@ static tri_status read_texts(tri_unpacker *d, const tri_field *f, tri_unpack *u,
   return TRI_OK;
 }
 
+/* Elements lie in the record itself where max_count bounds them, else in the arena. */
 static tri_status read_records(tri_unpacker *d, const tri_field *f, tri_unpack *u, const tri_value *v, char *base) {
   if (v->kind != TRI_V_ARRAY) return tri_read_wrong(d, f->name, "an array", v);
   uint32_t n = v->count;
@@ -254,6 +257,8 @@ static tri_status field_twice(tri_unpacker *d, const char *name) {
   return tri_fail(d->err, TRI_INVALID_ARGUMENT, name, "%s is there twice", name);
 }
 
+/* `seen` has a bit for each row, which is what bounds a table's length; a name that comes twice is an error and not a
+ * second value. A nil is as if the name were absent, where the table says so, as JSON clients send null. */
 tri_status tri_fields_read(tri_unpacker *d, const tri_fields *t, tri_unpack *u, uint32_t pairs,
                            const char *const *envelope, void *base) {
   uint64_t seen = 0;
@@ -295,6 +300,7 @@ tri_status tri_fields_read(tri_unpacker *d, const tri_fields *t, tri_unpack *u, 
   return TRI_OK;
 }
 
+/* A field with `has` is written when it was given; others are left out when they equal their default (TRI_FF_OMIT). */
 static bool is_omitted(const tri_field *f, const char *base) {
   const char *from = base + f->offset;
   if (f->has && *(const bool *)(base + f->has - 1)) return false;
@@ -412,6 +418,8 @@ static tri_status envelope_op(tri_unpacker *d, const tri_value *v, const tri_pro
                   tri_wire_printable(v->s, v->len, shown));
 }
 
+/* v, op and the sequence number may stand anywhere in the map, and are looked for before other fields are read: the op
+ * chooses the table, and an error is addressed by the number. */
 tri_status tri_envelope_read(tri_unpacker *d, const tri_protocol *p, const void *data, size_t len, tri_envelope *out,
                              uint64_t *seq_early) {
   TRI_CHECK(tri_unpack_check(data, len, d->err));

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A request against a model's limits. The coordinator refuses with these functions as early as it can, and a worker
+ * checks again what it is assigned: a client gets the same words from either. */
 #include "comm/wire/job_limits.h"
 
 typedef unsigned long long llu;

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The host's IPv4 networks by name, by CIDR, or by the route to a peer. */
 #include "comm/wire/network.h"
 
 #include <arpa/inet.h>

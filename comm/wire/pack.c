@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* msgpack. Writing goes through msgpack-c's packer; reading is a cursor of our own that trusts no byte: every length
+ * and count is compared with the bytes that are left. */
 #include "comm/wire/pack.h"
 
 #include <math.h>
@@ -58,6 +60,8 @@ void tri_pack_bin(tri_pack *p, const void *data, size_t len) {
   msgpack_pack_bin_body(PACKER(p), data, len);
 }
 
+/* map 16, three bytes whatever the count: the count is filled in at close, and no pass over the fields counts them
+ * first. */
 size_t tri_pack_map_open(tri_pack *p) {
   size_t mark = p->out->len;
   append(p, "\xde\0\0", 3); /* map 16 */

@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The protocol between coordinator and replicas, as tables (comm/wire/pack.h).
+ *
+ * Tokens come with every step, and so they are arrays without names: [job, choice, token, offset, flags, reason], then
+ * as flags say preemptions, waited_ns, cached, and [logprob, binary ids, binary logprobs] of the alternatives. An entry
+ * whose length contradicts its flags is refused. */
 #include "comm/wire/replica.h"
 
 #include <string.h>
@@ -115,6 +120,8 @@ static const tri_codec tokens_codec = {.read = read_tokens, .write = write_token
 
 /* ---- tables ---- */
 
+/* Rows of G_ are of a struct that is a member of the message, and count from it; those of M_ count from the message.
+ * All of them are required. */
 #define G_U64(S, m)                                                                                                    \
   { TRI_F(TRI_FT_U64, #m, S, m), .flags = TRI_FF_REQUIRED }
 #define G_U32(S, m)                                                                                                    \

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Sampling fields that are no plain numbers, and the checks of several fields together. The plain ones are one list of
+ * macros (base/options/sampling_numbers.h), which the members, defaults, limits, --help and the wire are made of. */
 #include "comm/wire/sampling.h"
 
 #include <string.h>
@@ -45,6 +47,8 @@ void tri_sampling_init(tri_sampling *s) {
 
 /* ---- logprobs ---- */
 
+/* logprobs (true, false or a number) and top_logprobs (a number) are two spellings of one thing, which may both come in
+ * any order: what came is kept, and tri_sampling_finish decides. */
 static tri_status read_logprobs(tri_unpacker *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at) {
   (void)u;
   (void)at;
@@ -103,6 +107,7 @@ static void write_stop(tri_pack *p, const void *at) {
 static bool has_stop(const void *at) { return ((const tri_sampling *)at)->num_stop > 0; }
 const tri_codec tri_codec_stop = {read_stop, write_stop, has_stop};
 
+/* An array's count is looked at before it is read: binary is as long as it says and costs nothing to read first. */
 static tri_status read_stop_ids(tri_unpacker *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at) {
   tri_sampling *s = at;
   const uint32_t *ids;
@@ -270,6 +275,8 @@ tri_status tri_sampling_check_beams(const tri_sampling *s, tri_error *err) {
 
 /* ---- known, and not supported yet ---- */
 
+/* For fields of other servers' APIs that have no effect here: the value that changes nothing is accepted, others are
+ * refused and not ignored. */
 static tri_status read_neutral(tri_unpacker *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at) {
   (void)u;
   (void)at;

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The right to a socket's path: flock on a file of its own, which the system lets go of when the process ends, however
+ * it ends. The socket file itself cannot be locked, and it stays when a process is killed. */
 #include "comm/wire/socket_lock.h"
 
 #include <errno.h>

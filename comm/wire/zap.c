@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The list of clients that may connect: a thread answers the library's requests (ZAP, RFC 27) by the key of the client
- * and the domain of the server. */
+ * and the domain of the server. A reply is six frames: version, the request's number, code, text, the user's name and
+ * no metadata. */
 #include "comm/wire/zsock_impl.h"
 
 #include <stdio.h>
@@ -79,7 +80,7 @@ tri_status tri_zap_domain_make(tri_zcontext *z, const char *const *keys, int n, 
     return TRI_NO_MEMORY;
   }
   for (int i = 0; i < n; i++) {
-    if (!keys || !tri_zkey_decode(keys[i], d->keys[i])) {
+    if (!keys || !tri_zkey_raw(keys[i], d->keys[i])) {
       tri_free(d->keys);
       tri_free(d);
       return tri_fail(err, TRI_INVALID_ARGUMENT, "allowed", "key %d of the allow-list is not %d characters of Z85",

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* CURVE keys as text and as files. */
+/* CURVE keys as text and as files. Buffers that have held a secret key are overwritten before they are left. */
 #include "comm/wire/zsock_impl.h"
 
 #include <errno.h>
@@ -9,11 +9,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-bool tri_zkey_decode(const char *z85, uint8_t raw[TRI_Z_RAW_KEY]) {
-  return strlen(z85) == TRI_Z_KEY - 1 && zmq_z85_decode(raw, z85) != NULL;
+bool tri_zkey_raw(const char *key, uint8_t out[TRI_OWNER_BYTES]) {
+  return strlen(key) == TRI_Z_KEY - 1 && zmq_z85_decode(out, key) != NULL;
 }
-
-bool tri_zkey_raw(const char *key, uint8_t out[TRI_OWNER_BYTES]) { return tri_zkey_decode(key, out); }
 
 const char *tri_owner_text(const tri_owner *o, char out[TRI_OWNER_TEXT]) {
   uint32_t uid;
@@ -42,7 +40,7 @@ tri_status tri_zkey_public(const char *secret_key, char public_key[TRI_Z_KEY], t
 
 tri_status tri_zkey_check(const char *key, const char *what, tri_error *err) {
   uint8_t raw[TRI_Z_RAW_KEY];
-  if (tri_zkey_decode(key, raw)) return TRI_OK;
+  if (tri_zkey_raw(key, raw)) return TRI_OK;
   return tri_fail(err, TRI_INVALID_ARGUMENT, what,
                   "a key is %d characters of Z85; this one has %zu or a character outside of Z85", TRI_Z_KEY - 1,
                   strlen(key));

@@ -54,6 +54,7 @@ bool tri_z_set_heartbeat(void *s) {
          tri_z_set_int(s, ZMQ_HEARTBEAT_TTL, HEARTBEAT_TIMEOUT_MS);
 }
 
+/* EINTR is TRI_AGAIN: callers poll again anyway. ETERM and ENOTSOCK say that the context or the socket was closed. */
 tri_status tri_z_status(void) {
   int e = zmq_errno();
   if (e == EAGAIN || e == EINTR) return TRI_AGAIN;

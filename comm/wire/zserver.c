@@ -244,7 +244,7 @@ static tri_owner owner_of(const tri_zserver *s, const zmq_msg_t *m) {
   uint32_t uid;
   const char *key = s->has_curve ? zmq_msg_gets(m, "User-Id") : NULL; /* as the ZAP thread answered */
   const char *address = s->is_tcp || key ? NULL : zmq_msg_gets(m, "Peer-Address");
-  if (key && tri_zkey_decode(key, owner.bytes)) {
+  if (key && tri_zkey_raw(key, owner.bytes)) {
     owner.kind = TRI_OWNER_KEY;
   } else if (address && read_user(address, &uid)) {
     owner.kind = TRI_OWNER_USER;

@@ -82,9 +82,6 @@ struct tri_zlink {
   tri_zkeypair own;
 };
 
-/* zkeys.c */
-bool tri_zkey_decode(const char *z85, uint8_t raw[TRI_Z_RAW_KEY]);
-
 /* zap.c */
 void *tri_zap_main(void *context); /* the thread; ends when the context does */
 tri_status tri_zap_domain_make(tri_zcontext *z, const char *const *keys, int n, tri_zap_domain **out, tri_error *err);

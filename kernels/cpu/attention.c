@@ -57,6 +57,8 @@ static size_t partial_bytes(const tri_attention_args *a, int chunks) {
   return chunks > 1 ? tri_round_up(rows * ((size_t)tri_kv_value_dim(&a->kv) + 2) * sizeof(float), 64) : 0;
 }
 
+/* plan->variant is the keys of a chunk, plan->split the chunks of the longest context (1: none is cut). The workspace
+ * has the partial results of all chunks, then each thread's tile_state arrays. */
 tri_status tri_cpu_attention_plan(tri_backend *be, const tri_attention_args *a, tri_op_plan *plan) {
   TRI_CHECK(tri_ref_attention_plan(be, a, plan));
   int threads = tri_pool_size(be->pool), context = tri_max(1, a->batch->max_context);
@@ -189,6 +191,9 @@ static void score_block(const attention_run *r, const tile *t, tile_state *s, in
   }
 }
 
+/* part = factor * part + scores . values: the running maximum has changed, so what was summed with the old one is
+ * scaled. DIRECT and WIDENED read the rows that score_block has listed; PANELS needs no turning here, as a row of
+ * values already lies as a row of the panel. */
 static void weigh_block(const attention_run *r, const tile *t, tile_state *s, const float *factor, int block,
                         int keys) {
   const tri_kv_layer *kv = &r->a->kv;
@@ -341,6 +346,7 @@ static void attend_tile(const attention_run *r, const tile *t, tile_state *s) {
   }
 }
 
+/* Decodes alone are cut: the rows of a prompt's chunk are enough items to keep all threads busy. */
 static bool is_cut(const attention_run *r, const tile *t) {
   return r->max_chunks > 1 && t->tokens == 1 && t->context > r->chunk;
 }
@@ -371,6 +377,8 @@ static void attend_items(attention_run *r, tile_state *s) {
   }
 }
 
+/* After the barrier: each row of a cut sequence is one thread's, which adds up the chunks in their order, whatever the
+ * order was in which they were computed. */
 static void merge_items(attention_run *r, tile_state *s) {
   const tri_attention_args *a = r->a;
   const tri_batch *b = a->batch;

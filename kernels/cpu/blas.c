@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* OpenBLAS, for GEMMs of many rows with float32 inputs. It does not promise the same bits for other numbers of rows, so
+ * deterministic mode never uses it. */
 #include <cblas.h>
 
 #include "kernels/cpu/cpu.h"
@@ -14,6 +16,8 @@ void tri_blas_gemm(int m, int n, int k, const float *x, size_t ldx, const float 
               (blasint)ldy);
 }
 
+/* Even rounds time the library, odd ones our own panels with their packing, on a GEMM that fits the caches. The best of
+ * TRIES counts, since anything else may run on the cores meanwhile. */
 bool tri_blas_pays(const tri_cpu_isa *isa) {
   enum { M = 192, N = 192, K = 256, TRIES = 4, LD = K + 16 };
   size_t panel_floats = (size_t)isa->panel_cols * K;

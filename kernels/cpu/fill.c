@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The CPU backend's slots, over those of the reference, and the choice of the instruction set at run time: one binary
+ * has the kernels of all of them. */
 #include <string.h>
 
 #include "kernels/cpu/cpu.h"

@@ -1,4 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A block of columns by the algorithm that fits the number of rows. With few rows of x the memory's bandwidth is the
+ * limit: dot products read each weight once, as it lies. With many rows the arithmetic is: panels and BLAS spend work
+ * on widening and turning weights, which all rows then share.
+ *
+ * Deterministic mode keeps to dot products, whose sums are cut at multiples of TRI_DOT_CHUNK for any number of rows: a
+ * row's bits do not depend on how many others come with it. */
 #include "kernels/cpu/gemm.h"
 
 #include <string.h>
@@ -149,6 +155,8 @@ static void finish_in_place(const tri_cpu_gemm *p) {
   }
 }
 
+/* k is cut so that a panel's piece, [OWN_PANEL_K][panel_cols], stays in the first-level cache while all rows of x go
+ * through it; pieces after the first one add to `out`. */
 static void panels(const tri_cpu_gemm *p, float *scratch) {
   int cols = p->isa->panel_cols, k = p->w.k, n = p->w.n;
   float *copy = scratch + (size_t)cols * OWN_PANEL_K;
@@ -173,6 +181,8 @@ static void panels(const tri_cpu_gemm *p, float *scratch) {
   finish_in_place(p);
 }
 
+/* Float32 weights go to the library as they lie. Others are widened piece by piece into memory that stays in the
+ * second-level cache, and the library adds each piece's product (beta 1). */
 static void blas(const tri_cpu_gemm *p, float *wide) {
   int m = p->m, n = p->w.n, k = p->w.k;
   float beta = p->accumulate ? 1 : 0;

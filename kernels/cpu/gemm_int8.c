@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Sums of integers are exact in any order: pieces and tiles are cut for the caches alone, also in deterministic mode.
+ */
 #include <string.h>
 
 #include "kernels/cpu/gemm.h"

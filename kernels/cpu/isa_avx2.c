@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The inner kernels for AVX2: the one text of the kern_*.h on the primitives of vec_avx2.h. */
 #if defined(__x86_64__)
 #include <immintrin.h>
 #include <string.h>

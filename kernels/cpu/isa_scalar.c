@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The inner kernels for any processor: the one text of the kern_*.h on the primitives of vec_scalar.h. */
 #include <string.h>
 
 #include "kernels/cpu/cpu.h"

@@ -25,6 +25,7 @@ static float isa_softmax_row(tri_softmax_row *r) {
       vf a = v_load(s + j), hidden = a;
       if (r->softcap > 0) a = v_mul(cap, v_tanh(v_mul(a, inverse)));
       if (r->slope != 0) a = v_fma(slope, v_add(v_load(ramp), v_set1(r->distance + (float)j)), a);
+      /* tanh would turn a masked score into -cap. */
       a = v_select(v_ge(v_set1(-__builtin_inff()), hidden), hidden, a);
       v_store(s + j, a);
     }
@@ -89,7 +90,8 @@ V_INLINE void weigh_rows(const int MR, const tri_dtype DT, const tri_weigh *t, i
   for (; e < t->d; e += W) weigh_tile(MR, 1, DT, t, row, e, tri_min(W, t->d - e));
 }
 
-/* MR rows of q with TRI_SCORE_GROUP / MR keys. */
+/* MR rows of q with TRI_SCORE_GROUP / MR keys. There are TRI_SCORE_GROUP accumulators for either MR, whose horizontal
+ * sums v_sum8_to folds together in place of one by one. */
 V_INLINE void score_tile(const int MR, const tri_dtype DT, const float *q, size_t ldq, const char *const *at, size_t d,
                          float *s, size_t ld, int ahead) {
   enum { GROUP = TRI_SCORE_GROUP };

@@ -7,7 +7,8 @@
 #include "kernels/cpu/kern_rows.h"
 #include "kernels/quantize.h"
 
-/* One row of x: returns its scale, NaN when an element is not finite. out is filled up with zeros to n elements. */
+/* One row of x: returns its scale, NaN when an element is not finite. out is filled up with zeros to n elements. v_max
+ * passes over a NaN, so x - x is summed as well: 0 for finite elements, NaN for others, and NaN != 0 is true. */
 static float isa_quantize(int16_t *out, const float *x, int k, int n) {
   vf top = v_zero(), poison = v_zero();
   V_EACH(i, c, k) {
@@ -40,7 +41,8 @@ V_INLINE vi int8_last(const int8_t *w, int n) {
   return vi_load8(buffer);
 }
 
-/* MR rows of x times NR rows of w. x may be read up to the next whole vector, w may not. */
+/* MR rows of x times NR rows of w. x may be read up to the next whole vector, w may not. A product of int8 with int8 as
+ * int16 pairs fits int32, and so do sums of up to TRI_INT8_MAX_K of them, which the op's plan checks. */
 V_INLINE void int8_tile(const int MR, const int NR, const tri_int8_dot *d, const int16_t *x0, const int8_t *w0,
                         int32_t *y) {
   vi acc[4][6];

@@ -32,6 +32,8 @@ V_INLINE void pack_square(tri_dtype DT, float *out, const char *w, size_t ldw, c
   V_UNROLL for (int u = 0; u < W; u++) if (u < c) v_store(out + (size_t)u * PANEL_COLS, a[u]);
 }
 
+/* W columns of the panel from W rows of w, W elements at a time; the second loop has the rest of k, and rows that do
+ * not exist, which become columns of zeros. */
 V_INLINE void pack_columns(tri_dtype DT, const tri_panel_pack *p, int column) {
   size_t ldw = p->ldw * v_bytes(DT);
   const char *w = (const char *)p->w + (size_t)column * ldw;
@@ -82,6 +84,8 @@ static void isa_pack(const tri_panel_pack *p) {
   }
 }
 
+/* 2 * MR accumulators. An element of k takes two loads of the panel, shared by all MR rows, and one broadcast a row: MR
+ * is as large as registers allow, so that multiply-adds outnumber loads. */
 V_INLINE void panel_tile(const int MR, const tri_panel *t, const float *x0, float *y) {
   vf acc[PANEL_ROWS][2];
   const float *x[PANEL_ROWS], *w = t->w;

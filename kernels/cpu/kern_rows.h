@@ -48,6 +48,7 @@ static void isa_narrow(void *out, tri_dtype dtype, const float *src, int n) {
   }
 }
 
+/* act is a constant in each call: every activation gets a loop of its own without a branch inside. */
 V_INLINE void epilogue_as(tri_act act, const tri_epilogue *e) {
   V_EACH(i, c, e->n) {
     vf a = load_some(e->sum + i, c);
@@ -114,6 +115,8 @@ V_INLINE float row_sum(const float *x, int n, float shift, bool square) {
   return sum;
 }
 
+/* The addition, the mean, the squares and the result are passes of their own over a row, which fits the first-level
+ * cache. The sum of squares is over x - mean and not E[x^2] - mean^2, which would cancel for a large mean. */
 static void isa_norm(const tri_norm_row *r) {
   int n = r->n;
   vf share = v_set1(r->delta_scale);

@@ -18,6 +18,8 @@ static layers layers_of_heads(const tri_head_linear_args *a) {
                   .out_stride = (size_t)a->out_stride};
 }
 
+/* plan->variant is the algorithm, plan->split the columns of a block; the workspace is cut into equal scratch for each
+ * thread. */
 static void plan_layers(tri_backend *be, layers l, tri_op_plan *plan) {
   const tri_linear_args *a = &l.a;
   const tri_cpu_isa *isa = tri_cpu_isa_of(be);

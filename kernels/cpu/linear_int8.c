@@ -3,6 +3,7 @@
  * turn. */
 #include "kernels/cpu/gemm.h"
 
+/* The workspace: rows of x as int16, ld apart; their scales; each thread's scratch. */
 typedef struct int8_layout {
   int step;
   size_t ld, scales, threads, thread_bytes, bytes; /* ld in elements, the others in bytes */
@@ -48,6 +49,7 @@ static void block(const int8_run *r, void *scratch, int column, int n) {
   tri_cpu_gemm_int8_run(&p, scratch);
 }
 
+/* Every block of columns reads all rows of x, hence the barrier between rounding them and the first block. */
 static void int8_thread(void *ctx, int index, int count) {
   int8_run *r = ctx;
   const tri_linear_args *a = r->a;

@@ -2,7 +2,7 @@
 /* Mixture of experts: the chosen experts' work.
  *
  * The map has the choices ordered by expert, so that each expert's weights are read once for all the tokens that want
- * it; a pass takes those of its tokens out of it. Then there are three phases, in each of which the threads sample
+ * it; a pass takes those of its tokens out of it. Then there are three phases, in each of which the threads take
  * items: blocks of columns of the first GEMM, whose gate and up halves meet while they are in the cache; blocks of
  * columns of the second; and, because a token's sum must not depend on who its experts' other tokens are, the sum over
  * each token's choices in their order. With int8 activations a phase of rounding goes before each GEMM. */
@@ -46,6 +46,8 @@ static size_t gemm_floats(const tri_backend *be, const tri_moe_experts_args *a, 
   return most;
 }
 
+/* The sizes come from a model's files and from options: products are checked. The launch lays out again in place of
+ * keeping what plan computed, as it depends on the shapes alone. */
 static bool lay_out(const tri_backend *be, const tri_moe_experts_args *a, experts_layout *l) {
   const tri_cpu_isa *isa = tri_cpu_isa_of(be);
   int f = a->down.k, h = a->x.cols, threads = tri_pool_size(be->pool);
@@ -75,9 +77,8 @@ static bool lay_out(const tri_backend *be, const tri_moe_experts_args *a, expert
 }
 
 tri_status tri_cpu_moe_experts_plan(tri_backend *be, const tri_moe_experts_args *a, tri_op_plan *plan) {
-  tri_status st = tri_ref_moe_experts_plan(be, a, plan);
   experts_layout l;
-  if (st != TRI_OK) return st;
+  TRI_CHECK(tri_ref_moe_experts_plan(be, a, plan));
   if (a->top_k > PASS_CHOICES || !lay_out(be, a, &l)) return TRI_OUT_OF_RANGE;
   plan->workspace = l.bytes;
   return TRI_OK;
@@ -216,6 +217,8 @@ static void down_item(const experts_run *r, float *scratch, int expert, int colu
   }
 }
 
+/* Items are (active expert, block of columns), the blocks of an expert next to each other: threads that run at the same
+ * time read the same rows of x. */
 static void run_blocks(experts_run *r, tri_ticket *ticket, float *scratch, int columns, int step,
                        void (*item)(const experts_run *, float *, int, int, int)) {
   int64_t blocks = ((int64_t)columns + step - 1) / step, items = blocks * r->num_active;
@@ -225,6 +228,8 @@ static void run_blocks(experts_run *r, tri_ticket *ticket, float *scratch, int c
   }
 }
 
+/* A token's choices in their order, so that the sum's bits do not depend on which experts they went to or on other
+ * tokens. */
 static void sum_items(experts_run *r) {
   const tri_moe_experts_args *a = r->a;
   int64_t pieces = ((int64_t)a->x.cols + SUM_PIECE - 1) / SUM_PIECE, items = pieces * r->tokens;

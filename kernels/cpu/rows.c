@@ -36,6 +36,7 @@ static void expand_row(const tri_cpu_isa *isa, float *out, const tri_weight *w, 
   isa->expand(out, (const char *)w->data + row * (size_t)w->k * tri_dtype_size(w->dtype), w->dtype, w->k, factor);
 }
 
+/* A table's row is widened in pieces on the stack: embed has no workspace. */
 static void add_row(const tri_cpu_isa *isa, float *out, const tri_weight *w, size_t row) {
   float piece[256];
   size_t size = tri_dtype_size(w->dtype);
@@ -158,10 +159,9 @@ static void rope_angles_share(const row_run *r, int begin, int end) {
 }
 
 tri_status tri_cpu_rope_angles_plan(tri_backend *be, const tri_rope_angles_args *a, tri_op_plan *plan) {
-  tri_status st = tri_ref_rope_angles_plan(be, a, plan);
-  if (st == TRI_OK)
-    plan->workspace = (size_t)tri_pool_size(be->pool) * tri_round_up((size_t)a->rotary_dim, 16) * sizeof(float);
-  return st;
+  TRI_CHECK(tri_ref_rope_angles_plan(be, a, plan));
+  plan->workspace = (size_t)tri_pool_size(be->pool) * tri_round_up((size_t)a->rotary_dim, 16) * sizeof(float);
+  return TRI_OK;
 }
 
 static void rotate_pairs(float *x, int half, const float *cosine, const float *sine) {
@@ -180,6 +180,8 @@ static void rotate(const tri_cpu_isa *isa, bool interleaved, float *x, int half,
     isa->rotate(x, half, cosine, sine);
 }
 
+/* A token's norm, rotation and cache entries in one go, while its row is in the first-level cache. q and k are changed
+ * in place, since attention reads q from the same row. */
 static void qkv_rope_append_share(const row_run *r, int begin, int end) {
   const tri_qkv_rope_append_args *a = r->args;
   int d = a->head_dim, hq = a->num_heads, hkv = a->num_kv_heads, half = a->rotary_dim / 2;
@@ -243,10 +245,9 @@ static void moe_route_share(const row_run *r, int begin, int end) {
 }
 
 tri_status tri_cpu_moe_route_plan(tri_backend *be, const tri_moe_route_args *a, tri_op_plan *plan) {
-  tri_status st = tri_ref_moe_route_plan(be, a, plan);
-  if (st == TRI_OK)
-    plan->workspace = (size_t)tri_pool_size(be->pool) * tri_round_up(tri_ref_moe_scratch(a), 8) * sizeof(double);
-  return st;
+  TRI_CHECK(tri_ref_moe_route_plan(be, a, plan));
+  plan->workspace = (size_t)tri_pool_size(be->pool) * tri_round_up(tri_ref_moe_scratch(a), 8) * sizeof(double);
+  return TRI_OK;
 }
 
 void tri_cpu_moe_route_launch(tri_backend *be, const tri_op_plan *plan, const tri_moe_route_args *a) {

@@ -26,11 +26,9 @@ static size_t scratch_bytes(size_t vocab) {
 }
 
 tri_status tri_cpu_sample_plan(tri_backend *be, const tri_sample_args *a, tri_op_plan *plan) {
-  tri_status st = tri_ref_sample_plan(be, a, plan);
-  if (st == TRI_OK)
-    plan->workspace =
-        scratch_bytes((size_t)a->logits.cols) * (size_t)(a->logits.rows > 1 ? tri_pool_size(be->pool) : 1);
-  return st;
+  TRI_CHECK(tri_ref_sample_plan(be, a, plan));
+  plan->workspace = scratch_bytes((size_t)a->logits.cols) * (size_t)(a->logits.rows > 1 ? tri_pool_size(be->pool) : 1);
+  return TRI_OK;
 }
 
 static bool before(const float *x, uint32_t a, uint32_t b) { return tri_sample_before(x[a], a, x[b], b); }
@@ -220,6 +218,8 @@ typedef struct sample_run {
   tri_ticket ticket;
 } sample_run;
 
+/* A row is one thread's from its adjustments to its logprobs. The logits are copied first where logprobs are wanted, as
+ * those are of the model's own distribution, before penalties and masks. */
 static void sample_thread(void *ctx, int index, int count) {
   (void)count;
   sample_run *r = ctx;
@@ -273,6 +273,7 @@ typedef struct part_run {
   tri_ticket ticket;
 } part_run;
 
+/* A rank's part of the vocabulary: its best candidates, of which the rank that merges them finds the best of all. */
 static void part_thread(void *ctx, int index, int count) {
   (void)count;
   part_run *r = ctx;

@@ -48,6 +48,8 @@ static inline vf v_load_f16(const void *p) { return _mm256_cvtph_ps(_mm_loadu_si
 static inline vf v_load_i8(const void *p) { return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(p))); }
 
 static inline void v_store_f16(void *p, vf a) { _mm_storeu_si128(p, _mm256_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT)); }
+/* Rounds to nearest even: half of what is cut off, less one, and the last kept bit are added. A NaN is made quiet in
+ * place of that, as the addition could carry it to infinity. */
 static inline void v_store_bf16(void *p, vf a) {
   __m256i u = _mm256_castps_si256(a), odd = _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(1));
   __m256i r = _mm256_srli_epi32(_mm256_add_epi32(u, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff))), 16);

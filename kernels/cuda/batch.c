@@ -9,6 +9,7 @@
 enum { ARRAY_ALIGN = 16, BATCH_ARRAYS = 9, LEAST = 4 << 20 };
 static size_t aligned(size_t bytes) { return (bytes + ARRAY_ALIGN - 1) / ARRAY_ALIGN * ARRAY_ALIGN; }
 
+/* Grows by doubling. The step before may still read the old memory, and recorded steps have its addresses. */
 static tri_status make_room(tri_backend *be, tri_cuda_staging *s, size_t bytes) {
   if (bytes <= s->host_bytes && bytes <= s->device_bytes) return TRI_OK;
   TRI_CHECK(be->ops.stream_sync(be));
@@ -57,7 +58,8 @@ static size_t put_arrays(const array arrays[BATCH_ARRAYS], char *staging, const 
 
 /* ---- lists ---- */
 
-/* Lists the shapes in which the attentions of a batch are cut, each once. */
+/* Lists the shapes in which the attentions of a batch are cut, each once. The attentions of a shape after the first
+ * TRI_CUDA_CUTS ones have no lists, and their plans refuse the batch. */
 static int shapes_of(const tri_backend *be, const tri_batch *b, const tri_attention_args *attentions, int count,
                      tri_attention_shape out[TRI_CUDA_CUTS]) {
   int num = 0;

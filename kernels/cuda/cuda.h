@@ -100,7 +100,7 @@ tri_status tri_cuda_staging_grow(tri_backend *be, tri_cuda_staging *s, size_t ho
 /* The pinned memory whose turn it is, once the copy out of it has ended; then the copy of its first bytes. */
 char *tri_cuda_staging_turn(tri_backend *be, tri_cuda_staging *s);
 void tri_cuda_staging_send(tri_backend *be, tri_cuda_staging *s, size_t bytes);
-/* bind.c */
+/* batch.c */
 tri_status tri_cuda_bind_batch(tri_backend *be, int number, const tri_batch *host, const tri_attention_args *attentions,
                                int num_attentions, tri_batch *out);
 /* nvml.c */

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The device: memory, copies, streams, and the errors that come late. */
+/* The device: memory, copies, streams, and the errors that come late. Each function here fills a slot of
+ * kernels/backend.h, which has its contract. Errors of the runtime are kept by tri_cuda_note and returned by the next
+ * wait: a launch has no caller that could do anything about one. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -34,6 +36,7 @@ static void device_free(tri_backend *be, tri_mem_tag tag, void *p, size_t bytes)
   tri_cuda_note(be, cudaFree(p));
 }
 
+/* The share that may be used is of the whole device: what other processes have of it counts as used. */
 static int64_t device_available(tri_backend *be) {
   size_t available = 0, total = 0;
   tri_cuda_note(be, cudaMemGetInfo(&available, &total));
@@ -41,6 +44,7 @@ static int64_t device_available(tri_backend *be) {
   return left > 0 ? left : 1; /* 0 would mean that nothing is known */
 }
 
+/* The runtime copies pageable memory to its own buffer before it returns, which is the slot's contract. */
 static void device_upload(tri_backend *be, void *device, const void *host, size_t bytes) {
   if (bytes) tri_cuda_note(be, cudaMemcpyAsync(device, host, bytes, cudaMemcpyDefault, tri_cuda_stream(be)));
 }
@@ -178,6 +182,7 @@ static tri_status device_event_query(tri_backend *be, int event) {
   return status_of(be);
 }
 
+/* The device is a thread's own choice in the runtime. */
 static void device_join_thread(tri_backend *be) { tri_cuda_note(be, cudaSetDevice(tri_cuda_of(be)->device)); }
 
 static tri_status device_event_wait(tri_backend *be, int event) {
@@ -198,6 +203,7 @@ static void free_events(cudaEvent_t *events, int n) {
     if (events[i]) cudaEventDestroy(events[i]);
 }
 
+/* Recorded steps have the old workspace's address. */
 static tri_status grow_workspace(tri_backend *be, tri_cuda_lane *lane, size_t bytes) {
   void *p;
   if (bytes <= lane->workspace_bytes) return TRI_OK;
@@ -219,6 +225,7 @@ static tri_status device_reserve(tri_backend *be, size_t workspace, size_t of_si
   return st;
 }
 
+/* Releases what open_device has made so far: each handle is NULL until then. */
 static void close_device(tri_cuda_impl *impl) {
   for (int i = 0; i <= TRI_BOUND_BATCHES; i++) {
     if (impl->staging[i].host[0]) cudaFreeHost(impl->staging[i].host[0]);

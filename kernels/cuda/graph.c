@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Recorded steps. The first step of a key is launched op by op, which loads its kernels and warms the libraries; the
- * second, if it comes soon enough, is recorded; later ones cost one launch instead of hundreds. */
+ * second, if it comes soon enough, is recorded; later ones cost one launch instead of hundreds. Graphs are kept by the
+ * caller's key, which must name everything that the launches depend on: a replay runs with the arguments and addresses
+ * of the recording. So whatever frees or moves memory that ops use calls tri_cuda_graphs_drop first. */
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/device/timeline.h"
 
@@ -40,6 +42,8 @@ static bool was_seen(tri_cuda_impl *impl, uint64_t key) {
   return false;
 }
 
+/* Capture is of this thread's calls alone (ThreadLocal): others may make calls meanwhile that a global one would
+ * refuse. */
 tri_graph_mode tri_cuda_graph_begin(tri_backend *be, uint64_t key) {
   tri_cuda_impl *impl = tri_cuda_of(be);
   tri_cuda_graph *g = find(impl, key);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Facts that the driver knows of a device beyond the CUDA runtime. NVML comes with the driver and is opened while the
  * program runs; these few of its functions have kept their form since version 11, so that a build needs no header of
- * it. */
+ * it. What fails leaves a fact unknown: nothing but the log depends on them. */
 #include <dlfcn.h>
 #include <string.h>
 

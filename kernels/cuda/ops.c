@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table of ops: shapes are checked as the reference checks them, launches go to the .cu files. */
+/* The table of ops: shapes are checked as the reference checks them, launches go to the .cu files. Every plan begins
+ * with the reference's, which checks the arguments against each other; so both refuse the same calls. What a plan
+ * chooses goes to the launch in `variant` and `split`, and depends on shapes, types and the batch's lists alone, never
+ * on what data pointers point to. */
 #include <string.h>
 
 #include "kernels/cuda/fill.h"
@@ -86,6 +89,8 @@ static int choose_latent(const tri_backend *be, const tri_attention_args *a, con
   return ATTENTION_LATENT_WGMMA | (b->num_single ? ATTENTION_LATENT_MMA : 0);
 }
 
+/* Decodes and prompts of one batch run as two kernels, which overlap. Tensor cores are for 16 bits; the reasons for
+ * each choice are at the top of its file. */
 static int choose_attention(const tri_backend *be, const tri_attention_args *a, const tri_batch *b) {
   int prefill = b->max_query > 1 ? choose_prefill(be, a, b) : 0;
   if (tri_cuda_latent_mma_fits(a)) return b->max_query > 1 ? choose_latent(be, a, b) : ATTENTION_LATENT_MMA;
@@ -123,7 +128,8 @@ bool tri_cuda_attention_shape(const tri_backend *be, const tri_attention_args *a
   return true;
 }
 
-/* The batch's lists of that shape, which were made when it was bound. */
+/* The batch's lists of that shape, which were made when it was bound. NULL where the attention is not cut, or the batch
+ * was bound without it. */
 static const tri_attention_split *find_cut(const tri_backend *be, const tri_attention_args *a) {
   const tri_batch *b = a->batch;
   tri_attention_shape shape;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The device's ceilings: what reading its memory takes, and GEMMs of its library. Times are those of events on the
- * stream, after work that keeps the device busy until all of them are there: the launches' own time is not in them. */
+ * stream, after work that keeps the device busy until all of them are there: the launches' own time is not in them.
+ * Reads walk through a buffer of several times the caches, so that none of it is there from the last time. The variants
+ * of reading and sizes of GEMMs are raced once, when the roofline is made, and the fastest are used from then on. */
 #include <cublas_v2.h>
 #include <stdio.h>
 
@@ -41,6 +43,7 @@ static void read_next(struct device_roofline *f, size_t bytes) {
                          (uint32_t *)(void *)(f->stream + f->stream_bytes));
 }
 
+/* A read goes ahead of the first event and keeps the device busy while the host launches what is timed. */
 static void begin(struct device_roofline *f) {
   read_next(f, AHEAD);
   tri_cuda_note(f->be, cudaEventRecord(f->from, tri_cuda_stream(f->be)));
@@ -55,6 +58,8 @@ static double end(struct device_roofline *f) {
   return ms * 1e-3;
 }
 
+/* The time of reading so many bytes, scaled from a read that is neither too short to be timed nor longer than half of
+ * the buffer. */
 static double device_read(tri_roofline *base, double bytes) {
   struct device_roofline *f = (struct device_roofline *)base;
   size_t most = f->stream_bytes / 2, n = LEAST_READ;
@@ -92,6 +97,7 @@ static void *room(size_t bytes) {
   return NULL;
 }
 
+/* Halves the buffer, and takes smaller matrices, until the device has room for both. */
 static tri_status allocate(struct device_roofline *f, size_t cache) {
   size_t bytes = (size_t)2 * MOST_READ, least = STREAM_CACHES * cache > LEAST_READ ? STREAM_CACHES * cache : LEAST_READ;
   while (!(f->stream = room(bytes + sizeof(uint32_t))) && bytes / 2 >= least) bytes /= 2;

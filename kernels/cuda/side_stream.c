@@ -16,6 +16,7 @@ void tri_cuda_side_close(tri_cuda_impl *impl) {
   if (impl->lanes[TRI_CUDA_SIDE].stream) cudaStreamDestroy(impl->lanes[TRI_CUDA_SIDE].stream);
 }
 
+/* Ops find their stream and workspace by the lane, and cuBLAS by its handle, which must be pointed to them. */
 static void go_to(tri_backend *be, int lane) {
   tri_cuda_impl *impl = tri_cuda_of(be);
   impl->lane = lane;

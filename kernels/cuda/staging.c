@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pinned memory of the host in two parts, one of which is filled while the other is copied to the device. */
+/* Pinned memory of the host in two parts, one of which is filled while the other is copied to the device. Two are
+ * enough: an upload has mostly ended when its part is used once more, a step later. Until the first send of a part its
+ * event is unmarked, which counts as reached. */
 #include "kernels/cuda/cuda.h"
 
-/* Pinned memory in two equal parts. */
 static tri_status grow_pinned(tri_cuda_staging *s, size_t bytes) {
   void *p;
   if (s->host[0]) cudaFreeHost(s->host[0]);

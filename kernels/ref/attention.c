@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The specification of attention, its cache and its rotary positions: plain loops, sums in double. */
 #include "kernels/kv_heads.h"
 #include "kernels/ref/ref.h"
 
@@ -53,6 +54,7 @@ static bool qkv_rope_append_fits(const tri_qkv_rope_append_args *a) {
   return kv_ok(&a->kv) && rotary && fits;
 }
 
+/* TRI_NORM_RMS has no mean to subtract: mean stays 0 and `square` is the sum of plain squares. */
 static void norm_head(float *x, int d, const float *weight, tri_norm_kind kind, float eps, float offset) {
   double mean = 0, square = 0;
   for (int i = 0; i < d && kind == TRI_NORM_LAYER; i++) mean += (double)x[i] / d;
@@ -61,6 +63,8 @@ static void norm_head(float *x, int d, const float *weight, tri_norm_kind kind, 
   for (int i = 0; i < d; i++) x[i] = (float)((x[i] - mean) * factor * ((double)weight[i] + offset));
 }
 
+/* Neighbours in a pair as GPT-J has them (interleaved), or halves as GPT-NeoX and Llama do. Elements from rotary_dim on
+ * stay as they are. */
 static void rotate_head(float *x, int rotary_dim, bool interleaved, const float *cosine, const float *sine) {
   int half = rotary_dim / 2;
   for (int i = 0; i < half; i++) {
@@ -108,6 +112,8 @@ static bool mla_append_fits(const tri_mla_append_args *a) {
   return cache && fits;
 }
 
+/* The cache has the compressed latent, normalized, and the rotated key that all heads share. Only the rotary part of q
+ * is moved here: a head_linear with the absorbed weights writes the other `rank` elements of q_out's rows. */
 static void mla_append_run(const tri_mla_append_args *a) {
   size_t rank = (size_t)a->rank, rope = (size_t)a->rope_dim, nope = (size_t)a->nope_dim;
   for (size_t t = 0; t < (size_t)a->q.rows; t++) {
@@ -143,6 +149,7 @@ tri_status tri_ref_attention_plan(tri_backend *be, const tri_attention_args *a, 
   return kv_ok(&a->kv) && fits && a->window >= 0 ? TRI_OK : TRI_INVALID_ARGUMENT;
 }
 
+/* Keys outside the table have the bias of its nearest end. */
 static double bias_of(const tri_attention_args *a, int head, int key, int position) {
   if (!a->position_bias) return 0;
   int i = key + a->bias_offset - (a->bias_relative ? position : 0);
@@ -151,6 +158,7 @@ static double bias_of(const tri_attention_args *a, int head, int key, int positi
   return a->position_bias[(size_t)head * (size_t)a->bias_len + (size_t)i];
 }
 
+/* Scale, cap, then ALiBi's slope: the cap is on the product alone. */
 static double score_of(const tri_attention_args *a, const float *q, size_t key, int head, int distance) {
   double s = 0;
   for (int i = 0; i < a->kv.head_dim; i++) s += q[i] * (double)tri_load_f32(a->kv.k, a->kv.dtype, key + (size_t)i);
@@ -159,7 +167,8 @@ static double score_of(const tri_attention_args *a, const float *q, size_t key, 
   return a->alibi_slopes ? s + (double)a->alibi_slopes[head] * distance : s;
 }
 
-/* One query head of one token over the keys first..last. */
+/* One query head of one token over the keys first..last. The first pass finds the largest score, which the second one
+ * subtracts in each exponent. A sink takes part in the softmax as a key without a value. */
 static void attend(const tri_attention_args *a, const int32_t *kv_blocks, int t, int head, int position, int first,
                    int last, double *acc) {
   int d = tri_kv_value_dim(&a->kv), kv_head = tri_kv_head_of(a, head);
@@ -195,6 +204,7 @@ void tri_ref_attention_launch(tri_backend *be, const tri_op_plan *plan, const tr
   }
 }
 
+/* A block of a layer is [kv_head][token of the block][head_dim], for keys, and again for values that are not keys. */
 static size_t block_bytes(const tri_kv_layer *kv) {
   return (size_t)kv->num_kv_heads * (size_t)kv->block_size * (size_t)kv->head_dim * tri_dtype_size(kv->dtype);
 }

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The specification of the ops on rows and of linear layers: plain loops, sums in double. */
 #include "kernels/ref/ref.h"
 
 #include <math.h>
@@ -40,6 +41,7 @@ static bool norm_fits(const tri_norm_args *a) {
   return mat_ok(&a->x) && same;
 }
 
+/* x += delta_scale * delta is stored first, since x is the residual that later layers read; out is optional. */
 static void norm_run(const tri_norm_args *a) {
   int n = a->x.cols;
   for (int t = 0; t < a->x.rows; t++) {
@@ -108,6 +110,7 @@ tri_status tri_ref_linear_plan(tri_backend *be, const tri_linear_args *a, tri_op
   return a->w.dtype == TRI_I8 && a->w.k <= TRI_INT8_MAX_K ? TRI_OK : TRI_INVALID_ARGUMENT;
 }
 
+/* The product is rounded to float32 before rintf: the same two roundings as in vectors, and so the same integers. */
 float tri_ref_round_row(const float *x, int n, float *out) {
   float max = 0;
   for (int j = 0; j < n; j++) {
@@ -121,6 +124,7 @@ float tri_ref_round_row(const float *x, int n, float *out) {
   return tri_quantize_scale(max);
 }
 
+/* out = act(x w^T scale + bias), to which the old `out` is added with accumulate, after the activation. */
 void tri_ref_linear_launch(tri_backend *be, const tri_op_plan *plan, const tri_linear_args *a) {
   (void)plan;
   for (int t = 0; t < a->x.rows; t++) {
@@ -152,6 +156,7 @@ static bool head_linear_fits(const tri_head_linear_args *a) {
   return fits;
 }
 
+/* Head h has rows h * n .. of w and its own part of the columns of x and out. */
 static void head_linear_run(const tri_head_linear_args *a) {
   size_t n = (size_t)(a->w.n / a->num_heads);
   for (int t = 0; t < a->x.rows; t++)
@@ -173,6 +178,7 @@ static bool glu_fits(const tri_glu_args *a) {
   return mat_ok(&a->gate_up) && mat_ok(&a->out) && fits;
 }
 
+/* A row of gate_up has all gates first, then all ups. */
 static void glu_run(const tri_glu_args *a) {
   int f = a->out.cols;
   for (int t = 0; t < a->out.rows; t++) {

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The specification of a mixture of experts: a token at a time, its choices in their order, sums in double. */
 #include "kernels/ref/moe_route.h"
 #include "kernels/ref/ref.h"
 
@@ -69,6 +70,8 @@ void tri_ref_moe_route_launch(tri_backend *be, const tri_op_plan *plan, const tr
   tri_ref_moe_make_map(a);
 }
 
+/* The workspace is carved in the launch: sum [H] and hidden [3 F] in double, then x [H], x as integers [H] and the
+ * rounded hidden row [F] in float32. */
 tri_status tri_ref_moe_experts_plan(tri_backend *be, const tri_moe_experts_args *a, tri_op_plan *plan) {
   (void)be;
   *plan = (tri_op_plan){0};
@@ -98,7 +101,8 @@ typedef struct choice {
   float *rounded; /* [F] */
 } choice;
 
-/* sum += weight * expert(x) */
+/* sum += weight * expert(x) An up GEMM whose gated form has 2 F rows an expert, gates first; then the activation; then
+ * the down GEMM. With int8 the hidden row is rounded as a linear layer's input would be. */
 static void add_expert(const tri_moe_experts_args *a, const choice *c, double *sum) {
   size_t f = (size_t)a->down.k, up_n = a->gated ? 2 * f : f, h = (size_t)a->x.cols;
   double *hidden = c->hidden, *up = hidden + f, scale = 1;

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The specification of sampling: the whole vocabulary is sorted, cut and walked. */
 #include "kernels/ref/ref.h"
 
 #include <math.h>
@@ -28,6 +29,7 @@ static void sort_ids(uint32_t *ids, const float *v, size_t n) {
   }
 }
 
+/* top_k and min_p cut first; top_p is of the mass that they leave. The first id stays in any case. */
 double tri_ref_sample_weights(const tri_sample_params *p, const float *adjusted, int vocab, uint32_t *order,
                               double *weight) {
   sort_ids(order, adjusted, (size_t)vocab);
@@ -118,6 +120,7 @@ void tri_ref_sample_launch(tri_backend *be, const tri_op_plan *plan, const tri_s
 
 /* ---- over a cut vocabulary ---- */
 
+/* A row that needs its whole distribution (no candidates) cannot be sampled from parts. */
 static bool width_fits(const tri_sample_args *a, int width) {
   if (width < 1 || width > TRI_SAMPLE_CANDIDATES) return false;
   for (int i = 0; i < a->logits.rows; i++) {

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Attention over the cache, and copies of its KV blocks. Written to be right first: a block for each query head of each
- * token, with a running maximum over blocks of keys. */
+ * token, with a running maximum over blocks of keys.
+ *
+ * It has the shapes that no other kernel takes (choose_attention in ops.c): heads above 256 elements or of a number
+ * that is no multiple of eight, and latent caches that attention/latent_mma.cu refuses. It is simple, not fast: each
+ * thread reads a key's row by itself, so that loads do not coalesce, and no load is begun ahead. */
 #include "kernels/cuda/attention/attention.cuh"
 
 enum { THREADS = 128, MAX_HEAD = 1024 };
@@ -26,6 +30,8 @@ template <typename T> __device__ static float dot_key(const float *q, const T *k
 /* Attention of any shape. q and out [T, heads * d], keys and values in pages. Grid (T, heads), 128 threads, which take
  * a key each and then values. Shared memory: a query, 128 weights and room for sums, under 5 KiB. */
 template <typename T> __global__ static void attention_kernel(tri_attention_args a, tri_batch b) {
+  /* The softmax is online: `top` and `sum` are of the keys so far, and acc is scaled by exp(old top - new top) before a
+   * block is added. A sink is a score without a value, so that it begins both: top = sink, sum = exp(0). */
   __shared__ float q[MAX_HEAD], p[THREADS], room[WARP];
   int t = blockIdx.x, head = blockIdx.y, d = a.kv.v_dim ? a.kv.v_dim : a.kv.head_dim,
       kv_head = tri_kv_head_of(&a, head);
@@ -71,7 +77,8 @@ void tri_cuda_attention(cudaStream_t stream, const tri_attention_args *a) {
 
 enum { COPIES = 96, COPY_THREADS = 256 };
 
-/* Pairs that go at once: none reads or writes what another one writes. */
+/* Pairs that go at once: none reads or writes what another one writes. They are the kernel's parameter, so that no list
+ * has to be copied to the device first. */
 struct copies {
   int2 pairs[COPIES]; /* from, to */
   int count;
@@ -97,6 +104,8 @@ static void copy(cudaStream_t stream, const tri_kv_layer &kv, const copies &c) {
     copy_kernel<<<grid, COPY_THREADS, 0, stream>>>(c, (uint4 *)kv.k, (uint4 *)kv.v, bytes / sizeof(uint4));
 }
 
+/* A launch's pairs run in any order. A pair that reads or writes a block that an earlier one writes, or writes one that
+ * it reads, begins a new launch, which the stream puts after it. */
 static bool goes_with(const copies &c, int from, int to) {
   for (int i = 0; i < c.count; i++)
     if (c.pairs[i].y == from || c.pairs[i].y == to || c.pairs[i].x == to) return false;

@@ -6,13 +6,14 @@
 #include "kernels/cuda/linear/gemm_few_rows.cuh"
 #include "kernels/kv_heads.h"
 
-/* The keys that a token sees, and their pages. */
+/* The keys that a token sees, and their pages. first .. last: keys by their number in the sequence, both included. */
 struct view {
   int position, first, last, tokens, seq; /* tokens: of its sequence in this step */
   const int32_t *kv_blocks;
 };
 
-/* The batch's arrays come from the host, before a step's first kernel: it may be called before the wait. */
+/* Finds the sequence of row t by halving seq_start. The batch's arrays come from the host, before a step's first
+ * kernel: it may be called before the wait. */
 __device__ static view view_of(const tri_attention_args &a, const tri_batch &b, int t) {
   bool one_each = b.num_single == b.num_seqs; /* then rows are sequences */
   int low = one_each ? t : 0, high = one_each ? t : b.num_seqs - 1;
@@ -33,7 +34,8 @@ __device__ static view view_of(const tri_attention_args &a, const tri_batch &b, 
   return v;
 }
 
-/* A score out of q . k of head `head` and key j. */
+/* A score out of q . k of head `head` and key j: scaled, capped (Gemma 2), with ALiBi's slope times the distance, or
+ * with a learned bias, a row per head that is indexed by the key or by its distance. The order is the reference's. */
 __device__ static inline float adjust(const tri_attention_args &a, float s, int head, int j, int position) {
   s *= a.scale;
   if (a.softcap > 0) s = a.softcap * tanhf(s / a.softcap);

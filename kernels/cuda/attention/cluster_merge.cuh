@@ -21,7 +21,9 @@ template <int WIDTH> __host__ __device__ static constexpr size_t row_bytes(int r
   return (size_t)rows * (WIDTH + 8) * sizeof(float);
 }
 
-/* Four elements of a row out of the shared memory of all blocks of the cluster. */
+/* Four elements of a row out of the shared memory of all blocks of the cluster. A block k with nothing has the maximum
+ * -infinity and so the factor 0. All loads are begun before the first one is used, since each crosses the cluster's
+ * network. */
 __device__ static inline float4 join_four(const float *soft, const float *values, int splits) {
   float2 s[MAX_JOINED];
   float4 v[MAX_JOINED], all = make_float4(0, 0, 0, 0);

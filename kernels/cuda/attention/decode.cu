@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Attention of single tokens over long contexts, which are cut into splits for several blocks
- * (attention/split_kv.cuh).
+/* Attention of single tokens over long contexts, which are cut into splits for several blocks (attention/split_kv.cuh).
  *
  * A block has a token, a KV head with up to MAX_GROUP of its query heads, and a split. A key's row is read by as many
  * neighbouring lanes as it has 16-byte pieces, so that a warp reads whole lines; each such set of lanes has a running
- * maximum, sum and weighted values of its own for every query head, merged once at the end. */
+ * maximum, sum and weighted values of its own for every query head, merged once at the end.
+ *
+ * Registers decide the sizes: for each query head a lane has 8 elements of the query, 8 weighted values, a maximum and
+ * a sum, which makes four heads (MAX_GROUP) with four blocks on a multiprocessor. Products run on the ordinary units:
+ * float32 caches come this way, which tensor cores would round. Heads of 16 bits up to 128 elements mostly have
+ * attention/decode_mma.cu. */
 #include "kernels/cuda/attention/attention.cuh"
 #include "kernels/cuda/attention/split_kv.cuh"
 
@@ -31,6 +35,8 @@ size_t tri_cuda_split_workspace(const tri_attention_args *a, int parts) {
 /* Running results of some query heads: of a set of lanes, or of more. */
 template <int GROUP> struct running { float max[GROUP], sum[GROUP], acc[GROUP][PIECE]; };
 
+/* Adds a part with its own maximum. Where neither has seen a key there is nothing to add: the difference of two
+ * -infinities is not a number. */
 template <int GROUP>
 __device__ static inline void merge(running<GROUP> &r, int g, float max, float sum, const float *acc) {
   float top = fmaxf(r.max[g], max);
@@ -43,7 +49,8 @@ __device__ static inline void merge(running<GROUP> &r, int g, float max, float s
 }
 
 /* The warps' results for the query heads from head0 on, in the warps' order: to the output where there is one split,
- * else to where the splits meet. */
+ * else to where the splits meet. The sink counts once: here for a context that is whole, in merge_splits for one that
+ * is cut. */
 template <int GROUP>
 __device__ static inline void put_heads(const tri_attention_args &a, const meeting &m,
                                         const float (&room)[THREADS / WARP][GROUP][WARP * PIECE + 2], int t, int split,
@@ -125,9 +132,12 @@ static __device__ __forceinline__ void store_warp(float (*room)[WARP * PIECE + 2
   }
 }
 
-/* Attention with up to GROUP query heads of one KV head. q and out [T, heads * d], partial results [parts, heads, d
- * + 4]. Grid (parts, KV heads * chunks of GROUP heads), 128 threads, at least four blocks on a multiprocessor.
- * Shared memory: the warps' results, 4 * GROUP rows of 258 floats. Also: dependent_launch.cuh. */
+/* Attention with up to GROUP query heads of one KV head. q and out [T, heads * d], partial results [parts, heads, d +
+ * 4]. Grid (parts, KV heads * chunks of GROUP heads), 128 threads, at least four blocks on a multiprocessor. Shared
+ * memory: the warps' results, 4 * GROUP rows of 258 floats. Also: dependent_launch.cuh.
+ *
+ * The last argument: the kernel of the batch's prompts was launched just before and may still run. It has waited for
+ * what wrote the queries and keys, which both read, so this one waits at its end instead of its beginning. */
 template <typename T, int GROUP>
 __global__ __launch_bounds__(THREADS, 4) static void decode_kernel(tri_attention_args a, tri_batch b, meeting m,
                                                                    const tri_attention_part *parts, int lanes,

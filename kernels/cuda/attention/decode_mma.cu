@@ -20,7 +20,8 @@ static int chunks_of(const tri_attention_args *a) { return (tri_most_heads(a) + 
 
 /* ---- keys and queries ---- */
 
-/* Returns the offset of this thread's key of the first tiles, which have one for each thread. */
+/* Returns the offset of this thread's key of the first tiles, which have one for each thread. *later: the kernel before
+ * may still have to write that key (`early`), so that only fetch_later may copy it. */
 __device__ static inline int64_t locate_first(const tri_attention_args &a, const tri_batch &b, const int32_t *kv_blocks,
                                               int kv_head, int key, int end, bool early, bool *later) {
   *later = false;
@@ -54,7 +55,8 @@ template <typename Q, int PAIRS> __device__ static inline void read_row(float2 (
   for (int i = 0; i < PAIRS; i++) x[i] = load2(from + min(i * 8 + (int)threadIdx.x % 4 * 2, last));
 }
 
-/* Rows are heads. Missing ones belong to another block. */
+/* The A operands of the block's heads: rows are heads, and those that another block has, or no one, are zeros. Elements
+ * after a head's end are zeros, too, whatever DEPTH rounds it up to. */
 template <typename T, int DEPTH>
 __device__ static inline void load_heads(const tri_attention_args &a, int t, int head0, int heads,
                                          uint32_t (&q)[DEPTH][4]) {
@@ -88,6 +90,8 @@ template <int DEPTH> __device__ static inline float *row_in(float *room, int war
   return row_at_width<DEPTH * 16>(room, warp * HEADS + row);
 }
 
+/* Leaves a warp's rows in shared memory. Their maxima are known to all four lanes of a row already; each lane's sum has
+ * its own columns alone. */
 template <int DEPTH> __device__ static inline void put_rows(rows_state<DEPTH> &r, int heads, float *room) {
   int lane = threadIdx.x % WARP;
 #pragma unroll
@@ -178,7 +182,14 @@ __device__ static inline int2 keys_of(const tri_attention_part &p, int tile) {
 /* Attention of single tokens, 16 query heads at a time. q and out [T, heads * d], partial results [parts, heads, d +
  * 4]. Grid (parts, joined splits, KV heads * chunks of 16 heads), 128 threads, in clusters of the joined splits. Shared
  * memory: two stages of a tile of keys and one of values, 32 KiB of heads up to 64 elements and 64 KiB above, where the
- * results lie at the end. */
+ * results lie at the end.
+ *
+ * early: the batch is so small that its new keys can be told from old ones, which are fetched before the wait. The last
+ * argument is as in attention/decode.cu. Neither waits at the usual place.
+ *
+ * At the top of the loop the tile of `stage` is on its way or there, and so is the next one in the other stage. A tile
+ * is fetched two rounds before its use: the addresses of its keys are looked up while another one is multiplied,
+ * because a block table's entry is a load of its own. */
 template <typename T, int DEPTH, bool PLAIN>
 __global__ __launch_bounds__(TILE_THREADS) static void decode_mma_kernel(tri_attention_args a, tri_batch b, meeting m,
                                                                          const tri_attention_part *parts, int chunks,

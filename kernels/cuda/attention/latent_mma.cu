@@ -34,6 +34,8 @@ template <int TILES> struct extent {
 
 template <typename T, int TILES> struct rooms {
   using x = extent<TILES>;
+  /* A block's shared memory. scores: a plane for each part of the elements, which soften_tile adds up; weights: the
+   * same as A operands of the values; factors [row]: what the values so far are multiplied with. */
   T tiles[STAGES][x::KEYS * WIDTH];
   int64_t offsets[STAGES][x::KEYS];
   float scores[x::PARTS][x::ROWS][x::PITCH];
@@ -119,7 +121,9 @@ __device__ static inline void load_heads(const tri_attention_args &a, int t, int
   }
 }
 
-/* The warp's half of the keys with its part of their elements. */
+/* The warp's half of the keys with its part of their elements.
+ *
+ * Each part has its own plane of scores: sums of warps meet in soften_tile, in a fixed order, instead of by atomics. */
 template <typename T, int TILES>
 __device__ static inline void score_part(const uint32_t (&q)[TILES][extent<TILES>::OWN_STEPS][4], const T *tile,
                                          float (*out)[extent<TILES>::PITCH]) {
@@ -300,7 +304,10 @@ __device__ static inline void join_heads(const tri_attention_args &a, rooms<T, T
  * v_dim + 4]. Grid (N * chunks of 16 * TILES heads, splits), 128 * TILES threads, in clusters of all splits where
  * joined, which leave no partial results. parts [N]: the batch's single tokens, while the kernel of the others may
  * still run; NULL: N is T, all tokens. Shared memory: rooms, 79 KiB with one tile (two blocks on a multiprocessor) and
- * 186 KiB with two. */
+ * 186 KiB with two.
+ *
+ * Three barriers to a tile: it is there, and no warp reads the other stage any more, into which the next one is
+ * fetched; the scores are complete; the weights are. */
 template <typename T, int TILES>
 __global__ __launch_bounds__(128 * TILES,
                              2 / TILES) static void latent_mma_kernel(tri_attention_args a, tri_batch b, meeting s,

@@ -147,6 +147,8 @@ __device__ static inline void store_rows(const tri_attention_args &a, const prom
   }
 }
 
+/* Both consumers count the ring's entries alike, an item's two of queries before its tiles, so that entry n belongs to
+ * warpgroup n % 2 for them and for the producer: nothing else tells them. */
 template <typename T, int GROUP>
 __device__ static inline void consume(const tri_attention_args &a, const tri_attention_tile *tiles, int num_items,
                                       const latent_maps &maps, latent_room &room) {
@@ -175,6 +177,8 @@ __device__ static inline void consume(const tri_attention_args &a, const tri_att
 
 /* ---- the kernel ---- */
 
+/* Full: one arrival, of the lane that begins a chunk's first copy, and the bytes of all. Empty: the four warps of one
+ * warpgroup, which for queries is the stage's owner, and for a tile the one whose columns a quarter has. */
 __device__ static inline void make_barriers(latent_room &room) {
   for (int i = 0; i < STAGES; i++) {
     for (int c = 0; c < CHUNKS; c++) barrier_init(&room.full[i][c], 1);

@@ -13,6 +13,9 @@ enum { THREADS = 3 * WARPGROUP, PRODUCER_REGISTERS = 24, CONSUMER_REGISTERS = 24
 /* Barriers of warpgroups: of both, of weights by their owner, and each one's own. */
 enum { BOTH = 1, READY = 2, OWN = 4 };
 
+/* A block's shared memory: rows of 64 elements (128 bytes) in planes of their own, which is what 128-byte swizzling and
+ * wgmma want. A row of 576 elements has nine such chunks, eight of values in four quarters, and the last one of the
+ * rotary part. */
 struct latent_room {
   uint16_t q[CHUNKS][ROWS][ROW];
   uint16_t tiles[STAGES][CHUNKS][KEYS][ROW];

@@ -22,7 +22,8 @@ template <typename T> struct places {
   int layers;           /* of a block in the pool */
 };
 
-/* The layers of one turn: first, first + step and so on. */
+/* The layers of one turn: first, first + step and so on. Steps that swap in or out spread a block's layers over several
+ * turns. */
 struct turn {
   int first, step, count;
 };

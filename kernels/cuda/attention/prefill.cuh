@@ -32,6 +32,8 @@ static inline bool is_aligned(const void *p) { return (uintptr_t)p % 16 == 0; }
 template <int COUNT> __device__ static inline unsigned place_in(unsigned n) { return n % COUNT; }
 template <int COUNT> __device__ static inline unsigned parity_in(unsigned n) { return n / COUNT % 2; }
 
+/* By one lane of each warp: the barrier counts warps. The lane's own reads have ended, and the caller sees to the
+ * others' (an MMA wait, or __syncwarp). */
 __device__ static inline void release(barrier *empty, bool is_used) {
   if (threadIdx.x % WARP == 0 && is_used) barrier_arrive(empty);
 }
@@ -93,6 +95,8 @@ struct prompt_rows {
   float max[2], sum[2];
 };
 
+/* A lane has the columns 8 i + 2 (lane % 4) and the next of an accumulator (hopper.cuh). Both bounds are taken relative
+ * to the first of them, so that the inner loop compares constants. */
 template <int COUNT>
 __device__ static inline void mask_scores(const tri_attention_args &a, const prompt_item &item, float (&s)[COUNT],
                                           int key0, const prompt_rows &r) {
@@ -139,6 +143,8 @@ __device__ static inline void soften_scores(float (&s)[COUNT], prompt_rows &r, f
   }
 }
 
+/* The result's layout of one MMA is the A operand's of the next once pairs are packed: weights never leave the
+ * registers. */
 template <typename T, int COUNT>
 __device__ static inline void pack_weights(uint32_t (&p)[COUNT / 8][4], const float (&s)[COUNT]) {
 #pragma unroll

@@ -1,6 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Attention of prompts over 16-bit keys and values: a block has ROWS tokens of one sequence and one query head, a warp
- * 16 of them. */
+ * 16 of them.
+ *
+ * Used where attention/prefill_wgmma.cu has no code or does not pay: devices before Hopper, prompts of few rows after
+ * short contexts. Each query head reads its KV head's tiles for itself: heads come first in the grid, so that those of
+ * one KV head run at about the same time and find the tiles in the second-level cache.
+ *
+ * Tiles are double-buffered with cp.async: while one is multiplied, the next is on its way, and the offsets of the one
+ * after it are looked up. A tile after the end has no keys and is filled with zeros, so that each round commits exactly
+ * one group and the wait for all but one is right in the last round, too. */
 #include "kernels/cuda/attention/tiles.cuh"
 
 enum { THREADS = TILE_THREADS, ROWS = TILE_WARPS * 16 };
@@ -13,6 +21,8 @@ bool tri_cuda_prefill_mma_fits(const tri_attention_args *a) {
          (a->out.dtype == TRI_F32 || a->out.dtype == a->kv.dtype);
 }
 
+/* Loads a warp's 16 rows as A operands (mma.cuh): register i of step d has row lane / 4 + 8 (i % 2) and the two columns
+ * 16 d + 8 (i / 2) + 2 (lane % 4). Rows and columns that are not there are zeros. */
 template <typename T, int DEPTH, typename Q>
 __device__ static inline void read_queries(const tri_attention_args &a, const tri_attention_tile &t, int head,
                                            uint32_t (&q)[DEPTH][4]) {
@@ -39,6 +49,7 @@ __device__ static inline void load_queries(const tri_attention_args &a, const tr
   }
 }
 
+/* Divides by the sums, which are spread over the four lanes of a row until now. */
 template <typename T, int DEPTH>
 __device__ static inline void store_rows(const tri_attention_args &a, const tri_attention_tile &t, int head,
                                          rows_state<DEPTH> &r) {
@@ -109,6 +120,7 @@ __global__ __launch_bounds__(THREADS) static void prefill_mma_kernel(tri_attenti
     __syncthreads();
     float s[KEYS / 8][4];
     scores<T, DEPTH, KEYS>(s, q, keys + stage * TILE);
+    /* Every row sees all keys of most tiles: only those at the diagonal, at the end and of windows are masked. */
     bool whole = key0 + KEYS - 1 <= min(first_last, t.context - 1) && a.window <= 0;
     finish_scores<KEYS, PLAIN>(a, s, key0, sees, whole);
     soften<DEPTH, KEYS>(r, s);

@@ -155,6 +155,9 @@ template <typename S> __device__ static inline void clear_tail(uint16_t (*v)[S::
   named_sync(OWN + group, WARPGROUP);
 }
 
+/* Scores of a tile become weights. Masks only the tiles that some row does not see as a whole: those at the diagonal or
+ * the context's end, and, with a window, those before the last row's first key. PLAIN scores stay as the MMA gave them:
+ * their scale is multiplied within the exponent. */
 template <typename S, bool PLAIN>
 static __device__ __forceinline__ void weigh(const tri_attention_args &a, const prompt_item &item, int key0,
                                              float (&s)[S::KEYS / 2], prompt_rows &r, float (&old)[2]) {
@@ -276,6 +279,7 @@ __device__ static inline prompt_rows begin_rows(const tri_attention_args &a, con
   return r;
 }
 
+/* Rows of tokens after the prompt's end are computed and not stored. */
 template <typename T, typename S>
 __device__ static inline void store_rows(const tri_attention_args &a, const prompt_item &item, const prompt_rows &r,
                                          const float (&out)[S::D / 2]) {
@@ -347,6 +351,8 @@ __device__ static inline void consume(const tri_attention_args &a, const tri_att
 
 /* ---- the kernel ---- */
 
+/* Full: one arrival, of the thread that begins the copies, and their bytes. Empty: an arrival of every warp of every
+ * consumer, for all of them read each tile. */
 template <typename S> __device__ static inline void make_barriers(hopper_room<S> &room) {
   enum { READERS = S::CONSUMERS * (WARPGROUP / WARP) };
   for (int i = 0; i < S::SLOTS; i++) {
@@ -397,7 +403,8 @@ __global__ __launch_bounds__(S::THREADS, 1) static void prefill_wgmma_kernel(tri
 
 /* ---- launches ---- */
 
-/* Queries in float32 are seen as pairs of 16 bits. */
+/* Queries in float32 are seen as pairs of 16 bits. A box has the tokens of a tile, the query heads of one KV head, and
+ * 64 elements of 16 bits, which are 32 floats. */
 static bool map_queries(const tri_attention_args *a, prompt_maps *out) {
   uint64_t d = (uint64_t)a->kv.head_dim, ld = (uint64_t)a->q.ld, heads = (uint64_t)a->num_heads;
   uint32_t group = (uint32_t)a->heads_per_kv, tokens = (uint32_t)out->tokens;

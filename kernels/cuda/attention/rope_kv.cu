@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Kernels before attention: rotary angles, and the cache's new entries. */
+/* Kernels before attention: rotary angles, and the cache's new entries. Both ops write what attention reads right after
+ * them, and each element is read and written once, so they are bound by latency: a token's heads are spread over as
+ * many blocks as they fill, and what no kernel writes is loaded before the wait. */
 #include "kernels/cuda/device/device.cuh"
 #include "kernels/ref/formulas.h"
 
 enum { THREADS = 128 };
 
-/* Makes a token's angles. positions and rope_len [T] to cos and sin [T, rotary_dim / 2]. Grid T, 128 threads. */
+/* Makes a token's angles. positions and rope_len [T] to cos and sin [T, rotary_dim / 2]. Grid T, 128 threads. The
+ * product is rounded to float32 and its cosine taken in double, as the reference does. */
 __global__ static void rope_angles_kernel(tri_rope_angles_args a) {
   int t = blockIdx.x, half = a.rotary_dim / 2, len = a.rope_len[t];
   bool beyond = len > a.original_max_len;
@@ -41,6 +44,8 @@ __device__ static void norm_head(float *x, int d, const float *weight, tri_norm_
   __syncwarp();
 }
 
+/* Rotates a head's first rotary_dim elements by one warp, in place: pairs are neighbours (interleaved, GPT-J) or half
+ * of them apart (GPT-NeoX). */
 __device__ static void rotate_head(float *x, int rotary_dim, bool interleaved, const float *cosine, const float *sine) {
   int half = rotary_dim / 2;
   for (int i = threadIdx.x % WARP; i < half; i += WARP) {
@@ -230,6 +235,8 @@ __global__ static void any_append_kernel(tri_qkv_rope_append_args a) {
 
 /* ---- launches ---- */
 
+/* Returns true where a head fits into the registers of one warp's lanes, eight elements each, and all rows are aligned
+ * for loads of 16 bytes. */
 static bool in_eights(const tri_qkv_rope_append_args &a) {
   uintptr_t places = (uintptr_t)a.qkv.data | (uintptr_t)a.kv.k | (uintptr_t)a.kv.v | (uintptr_t)a.q_norm |
                      (uintptr_t)a.k_norm | (uintptr_t)a.cos | (uintptr_t)a.sin;

@@ -122,6 +122,8 @@ __device__ static inline void merge_splits(const tri_attention_args &a, const me
   const float *from = split_at(a, m, head0, 0), *sums = room + heads * splits, *factors = sums + heads * splits,
               *sinks = factors + heads * splits;
   float4 v[AHEAD];
+  /* The condition is the block's, not the thread's: all threads meet in weigh_splits, and those without an element only
+   * that. */
   for (int i = threadIdx.x; i - (int)threadIdx.x < heads * fours; i += THREADS) {
     int row = min(i / fours, heads - 1), e = 4 * (i % fours);
     const float *values = from + (size_t)(row * splits) * pitch + (size_t)e;

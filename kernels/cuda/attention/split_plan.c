@@ -1,4 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Chooses the length of the parts into which contexts are cut, and lists parts and tiles.
+ *
+ * Everything is counted in tiles of keys. First the length of a part is chosen for the whole batch (choose), then
+ * whether clusters take whole contexts instead (choose_joined), then every context is cut into equal parts of about
+ * that length. Parts are put in order by counting sort, twice over the same visits: once to count each size, once to
+ * place. All of it is a few passes over the batch's sequences, since it runs before every step.
+ *
+ * A recorded step is found again only with the same numbers of parts and tiles and the same `joined` (cuts_key in
+ * batch.c). So numbers of parts are rounded, and planned as if every context were the longest where the batch is even.
+ */
 #include "kernels/cuda/attention/split_plan.h"
 
 #include <math.h>
@@ -186,6 +196,8 @@ static int size_class(const cutter *k, int64_t tiles) {
   return (int)(SIZES - 1 - smaller(tiles * SIZES / (k->longest + 1), SIZES - 1));
 }
 
+/* Adds a context's parts to the counts, or, where there is a list, puts them into it: a context's parts have places one
+ * after the other, so that split_at finds them by the first. */
 static void split_context(void *ctx, const context *c) {
   cutter *k = ctx;
   int64_t tiles = tiles_of(k->s, c), keys = k->s->keys;
@@ -377,6 +389,8 @@ static void measure_tile(void *ctx, const tri_attention_tile *t) { each_part(ctx
 static void count_tile(void *ctx, const tri_attention_tile *t) { each_part(ctx, t, count_part); }
 static void put_tile(void *ctx, const tri_attention_tile *t) { each_part(ctx, t, put_part); }
 
+/* Three visits: the longest part, which sets the step of the sizes; how many there are of each size; and their places.
+ */
 static void split_prompts(const tri_attention_shape *s, const tri_batch *b, int num_sms, tri_attention_tile *tiles,
                           tri_attention_split *out) {
   tiler k = {.s = s, .tiles = tiles, .part = choose_tile_part(s, b, num_sms)};

@@ -45,6 +45,9 @@ __device__ static inline void locate(const tri_attention_args &a, const int32_t 
   if (row < KEYS) offsets[row] = key0 + row < end ? (int64_t)kv_offset(a.kv, kv_blocks, key0 + row, kv_head) : NO_KEY;
 }
 
+/* Begins the copies of a tile of keys and one of values, 16 bytes a thread at a time; the caller commits them.
+ * Neighbouring threads have neighbouring pieces of a row. The pieces after a head's end are zeros: they are multiplied,
+ * too. */
 template <typename T, int DEPTH>
 __device__ static inline void fetch(const tri_attention_args &a, const int64_t *offsets, T *k, T *v) {
   constexpr int CHUNKS = DEPTH * 2, KEYS = shape<DEPTH>::KEYS;
@@ -61,7 +64,8 @@ __device__ static inline void fetch(const tri_attention_args &a, const int64_t *
   }
 }
 
-/* A lane's part of 16 rows: rows lane / 4 and + 8. */
+/* A lane's part of 16 rows: rows lane / 4 and + 8. max is the row's, in units of log 2; sum has the lane's own columns
+ * alone, and is added over the row's four lanes at the end. */
 template <int DEPTH> struct rows_state { float max[2], sum[2], out[DEPTH * 2][4]; };
 
 /* Computes the scores of KEYS keys; k: the first one's row, a multiple of 8. Along the keys inside: a sum then waits
@@ -92,7 +96,7 @@ struct sight {
   int position, first, last, head;
 };
 
-/* Scales and masks; scores are in units of log 2 afterwards. */
+/* Scales and masks; scores are in units of log 2 afterwards. whole: every row sees all keys of the tile. */
 template <int KEYS, bool PLAIN>
 __device__ static inline void finish_scores(const tri_attention_args &a, float (&s)[KEYS / 8][4], int key0,
                                             const sight (&sees)[2], bool whole) {
@@ -109,6 +113,8 @@ __device__ static inline void finish_scores(const tri_attention_args &a, float (
     }
 }
 
+/* One step of the online softmax: scores become weights, and the results so far are scaled to the new maximum. A row
+ * that has seen no key yet has the maximum -infinity, which as the base would make its weights not a number. */
 template <int DEPTH, int KEYS> __device__ static inline void soften(rows_state<DEPTH> &r, float (&s)[KEYS / 8][4]) {
 #pragma unroll
   for (int h = 0; h < 2; h++) {
@@ -134,6 +140,8 @@ template <int DEPTH, int KEYS> __device__ static inline void soften(rows_state<D
   }
 }
 
+/* Adds weights times values. Two results of the scores' MMA, packed, are the A operand of this one (FlashAttention-2),
+ * so that weights stay in registers. */
 template <typename T, int DEPTH, int KEYS>
 __device__ static inline void add_values(rows_state<DEPTH> &r, const float (&s)[KEYS / 8][4], const T *v) {
   int lane = threadIdx.x % WARP, row = lane % 16, half = lane / 16;

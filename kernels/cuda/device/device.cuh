@@ -35,11 +35,13 @@ __device__ static inline void store_as(void *base, tri_dtype t, size_t i, float 
   }
 }
 
+/* One element of a weight of any type, widened: for kernels that are written for every shape. */
 __device__ static inline float weight_at(const tri_weight *w, size_t row, size_t col) {
   float q = load_as(w->data, w->dtype, row * (size_t)w->k + col);
   return w->dtype == TRI_I8 ? q * w->scale[row] : q;
 }
 
+/* Every lane gets the result, by exchanges over distances that halve; all 32 lanes must take part. */
 __device__ static inline float warp_sum(float x) {
   for (int o = WARP / 2; o; o /= 2) x += __shfl_xor_sync(0xffffffffu, x, o);
   return x;
@@ -166,6 +168,8 @@ static inline bool in_fours(const tri_mat &m) {
   return m.cols % 4 == 0 && m.ld % 4 == 0 && (uintptr_t)m.data % 16 == 0;
 }
 
+/* Returns the offset, in elements, of a KV head's key or value at a position of a sequence, whose KV blocks are
+ * kv_blocks: the layout is tri_kv_layer's, [block][KV head][place in block][head_dim]. */
 __device__ static inline size_t kv_offset(const tri_kv_layer &kv, const int32_t *kv_blocks, int pos, int kv_head) {
   size_t kv_block = (size_t)kv_blocks[pos / kv.block_size], in_block = (size_t)(pos % kv.block_size);
   return ((kv_block * (size_t)kv.num_kv_heads + (size_t)kv_head) * (size_t)kv.block_size + in_block) *

@@ -207,10 +207,9 @@ template <int COUNT> __device__ static inline void mma_hold(int (&d)[COUNT]) {
   for (int i = 0; i < COUNT; i++) HOPPER_ASM("" : "+r"(d[i])::"memory");
 }
 
-/* d[64, N] = or += a[64, 16] b[16, N] by the 128 threads of a warpgroup, in the background. Warp w has rows 16 w .. 16
- * w
- * + 15; a lane has rows lane / 4 (d[4 j], d[4 j + 1]) and + 8 (d[4 j + 2], d[4 j + 3]) and columns 8 j + 2 (lane % 4)
- * and the next. From registers, a is as in mma.cuh. MN: b is MN-major. */
+/* d[64, N] = or += a[64, 16] b[16, N] by the 128 threads of a warpgroup, in the background. Warp w has the rows from 16
+ * w to 16 w + 15; a lane has rows lane / 4 (d[4 j], d[4 j + 1]) and + 8 (d[4 j + 2], d[4 j + 3]) and columns 8 j + 2
+ * (lane % 4) and the next. From registers, a is as in mma.cuh. MN: b is MN-major. */
 template <typename T, int N, bool MN = false> struct wgmma;
 
 #define WGMMA_LIST_4 "%0,%1,%2,%3"

@@ -10,6 +10,8 @@ enum { AHEAD = 4 }; /* vectors of a thread on their way at a time */
 
 /* ---- boxes ---- */
 
+/* Returns the number of a row's place in one of two halves: [half][source][row], as all2all.h has it for tables and
+ * rows. */
 __device__ static inline size_t place_of(const tri_cuda_all2all &e, uint32_t half, int source, int row) {
   return ((size_t)half * (size_t)e.cfg.ranks + (size_t)source) * (size_t)e.cfg.max_rows + (size_t)row;
 }
@@ -33,7 +35,7 @@ __device__ static inline uint4 *result_box(const tri_cuda_all2all &e, int owner,
 /* ---- waiting ---- */
 
 /* Fills v with what comes to `count` places, `step` vectors apart, which are empty afterwards. False: it does not come.
- */
+ * All of them are looked at before any is judged, so that a miss costs one latency, not one for each. */
 __device__ static inline bool receive(const tri_cuda_all2all &e, uint4 *from, int step, int count, uint4 (&v)[AHEAD],
                                       patience *p) {
   bool all;
@@ -69,8 +71,7 @@ __device__ static inline unsigned ranks_with(const tri_cuda_all2all &e, const in
 /* ---- launches ---- */
 
 /* Cuts each of `rows` into parts of some vectors, about `wanted` of all rows, none shorter than `least` but a row's
- * last.
- */
+ * last. *parts: of a row; *length: vectors of a part. */
 static inline void cut_rows(int vectors, int rows, int wanted, int least, int *parts, int *length) {
   int n = rows < wanted ? wanted / rows : 1, most = (vectors + least - 1) / least;
   if (n > most) n = most;

@@ -1,4 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Sums over the devices of a host: the two algorithms whose protocol exchange/all_reduce.h describes.
+ *
+ * A thread works alone: it sends its vectors to the threads of the same number on the other devices, and waits for
+ * theirs. No thread reads what another one of its block received, so that nothing but the count of rounds needs a
+ * barrier. Sums are added in the order of the ranks, the own addend among them, whichever comes first: every rank gets
+ * the same bits. */
 #include "kernels/cuda/device/device.cuh"
 #include "kernels/cuda/exchange/peers.cuh"
 #include "kernels/cuda/exchange/all_reduce.h"
@@ -13,12 +19,14 @@ __device__ static inline float4 floats(uint4 v) {
 
 /* ---- the summed buffer, whose address and length need not be multiples of a vector ---- */
 
+/* The buffer that is summed, in place. */
 struct span {
   float *data;
   int count;
   bool aligned;
 };
 
+/* Returns the i-th vector with no EMPTY word in it; what lies after the buffer's end is zero. */
 __device__ static inline uint4 vector_of(const span &b, int i) {
   int at = 4 * i, left = b.count - at;
   if (b.aligned && left >= 4) return sendable(load4(b.data + at));
@@ -50,7 +58,8 @@ __device__ static inline uint4 *half_of(char *memory, uint32_t round) {
 
 static constexpr uint32_t ENDED = 0xffffffffu; /* in the place of a round: nothing comes any more */
 
-/* All threads have read the round; what was read stays good, since no other thread counts for this block. */
+/* All threads have read the round; what was read stays good, since no other thread counts for this block. The highest
+ * bit is left out, so that no count is ENDED; halves still alternate when it wraps. */
 __device__ static inline void count_round(const tri_cuda_reduce &r, uint32_t round) {
   __syncthreads();
   if (!threadIdx.x) r.rounds[blockIdx.x] = (round + 1) & ~(1u << 31);
@@ -192,6 +201,8 @@ struct cut {
   int blocks, room;
 };
 
+/* Cuts `count` floats for a shape. room: vectors of one sender in a block's half, as many for each thread as the
+ * busiest one has. Every rank comes to the same numbers: they follow from the shape and the count alone. */
 static cut cut_of(int size, tri_cuda_reduce_shape shape, size_t count) {
   cut c = {};
   c.vectors = (int)((count + 3) / 4);

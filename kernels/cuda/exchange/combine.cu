@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sums of rows on their way back from the ranks that had their experts; see exchange.h. */
+/* Sums of rows on their way back from the ranks that had their experts; see exchange/all2all.h. */
 #include "kernels/cuda/exchange/all2all.cuh"
 
 /* With the registers that it takes such a block leaves room for another kernel's on its multiprocessor: one that waits
  * for a transfer must not keep it from coming onto the device. */
 enum { COMBINE_THREADS = 256 };
 
-/* A combine as its kernel sees it. Rows are cut into parts, fewer where there are more of them. */
+/* A combine as its kernel sees it. Rows are cut into parts, fewer where there are more of them. all_experts [ranks *
+ * stride, top_k]: the slots of all rows, as dispatch brought them; y [ranks * stride, hidden]: what this rank's experts
+ * give for each row; out [rows[rank], hidden]; stride: rows that every rank has room for. */
 struct combine_args {
   const int32_t *all_experts;
   const float *y;
@@ -17,7 +19,7 @@ struct combine_args {
   bool whole;                  /* rows are whole vectors, and begin at one */
 };
 
-/* A vector's elements as floats. */
+/* A vector's elements as floats. Rows travel in the model's type and are added in float32. */
 template <typename T> struct elements {
   static constexpr int COUNT = 16 / (int)sizeof(T);
   float x[COUNT];
@@ -173,8 +175,9 @@ __device__ static inline void add_up(const tri_cuda_all2all &e, const combine_ar
   }
 }
 
-/* Each warp takes a part of a row after another: first of what it gives back, then of what it gets. All blocks are on
- * the device at once: a block per multiprocessor at most, up to 256 threads. */
+/* Each warp takes a part of a row after another: first of what it gives back, then of what it gets, since a peer may be
+ * waiting for the former. All blocks are on the device at once: a block per multiprocessor at most, up to 256 threads.
+ * A block that is not there yet would have results to send that a peer's waiting blocks need. */
 template <typename T>
 __global__ __launch_bounds__(COMBINE_THREADS) static void combine_kernel(const __grid_constant__ tri_cuda_all2all e,
                                                                          const __grid_constant__ combine_args a) {
@@ -193,6 +196,7 @@ __global__ __launch_bounds__(COMBINE_THREADS) static void combine_kernel(const _
 
 /* ---- launches ---- */
 
+/* A warp for each part, up to a block of COMBINE_THREADS on each multiprocessor. */
 template <typename T>
 static void launch_combine(cudaStream_t stream, const tri_cuda_all2all *e, const combine_args &a, int num_sms) {
   int sent = a.stride * (e->cfg.ranks - 1) * a.sent_parts, own = a.rows[e->rank] * a.own_parts;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rows on their way to the ranks that have their experts; see exchange.h. */
+/* Rows on their way to the ranks that have their experts; see exchange/all2all.h. */
 #include "kernels/cuda/exchange/all2all.cuh"
 #include "kernels/cuda/moe/route.cuh"
 
 enum { BLOCK_THREADS = 256 };
 
-/* Stands for no slot on the way; to the receivers' tables it comes as -1. */
+/* Stands for no slot on the way, as -1 would be the empty word; to the receivers' tables it comes as -1. */
 static constexpr uint32_t NOBODY = OTHER_NAN;
 
 /* ---- rows in the caller's memory, whose addresses and lengths need not be multiples of a vector ---- */
@@ -15,6 +15,8 @@ struct row_shape {
   bool whole; /* rows are whole vectors, and begin at one */
 };
 
+/* Rows of 16-bit elements may begin and end within a vector: then they are read two bytes at a time, and zeros follow
+ * them. */
 __device__ static inline uint4 vector_of(const char *row, const row_shape &s, int i) {
   if (s.whole) return ((const uint4 *)row)[i];
   uint32_t words[4] = {};
@@ -45,7 +47,9 @@ __device__ static inline int count_ahead(int at, int end, int step) {
 
 /* ---- dispatch ---- */
 
-/* A dispatch as its kernels see it. Rows are cut into `parts` of `length` vectors. */
+/* A dispatch as its kernels see it. Rows are cut into `parts` of `length` vectors. x [rows[rank], hidden]: the own
+ * rows; experts and weights [rows[rank], top_k]: their choices, which routing makes where it is part of the dispatch;
+ * all: where this rank gets the rows, slots and weights of all ranks, stride rows for each. */
 struct dispatch_args {
   const char *x;
   const int32_t *experts;
@@ -176,6 +180,8 @@ __device__ static inline bool await_table(const tri_cuda_all2all &e, const dispa
   return __any_sync(ALL_LANES, has_own);
 }
 
+/* Takes the row to its place among all rows, by the whole block. A wait that fails leaves the place as it is: the step
+ * is lost, and the error says so. */
 __device__ static inline void await_row(const tri_cuda_all2all &e, const dispatch_args &a, uint32_t round, int source,
                                         int row) {
   uint4 *box = row_box(e, e.rank, round, source, row);

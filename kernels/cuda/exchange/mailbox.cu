@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Transfers between two devices by numbered messages in a mailbox; exchange/mailbox.h has the protocol.
+ *
+ * The content is stored and loaded with relaxed accesses of system scope, which keep out of first-level caches, and
+ * only the numbers order it: a release when all blocks have written or read, an acquire before any block reads or
+ * writes. Numbers are compared by their difference, so that they may wrap. */
 #include "kernels/cuda/exchange/mailbox.h"
 
 #include "kernels/cuda/exchange/peers.cuh"
@@ -30,7 +35,8 @@ __device__ static bool wait_for(const tri_cuda_message &m, const uint32_t *word,
   return come;
 }
 
-/* The last block to end tells what all have done. */
+/* Publishes the number once all blocks are done. Each thread fences what it has stored, the block meets, and its first
+ * thread counts it; so the last block's release stands after the stores of all blocks, and not only its own. */
 __device__ static void tell(const tri_cuda_message &m, uint32_t *word) {
   __threadfence_system();
   __syncthreads();
@@ -59,6 +65,8 @@ template <typename T> __device__ static void copy(void *to, const void *from, si
     put((T *)to + i, look((const T *)from + i));
 }
 
+/* A slot is free when the message that had it before has been taken: SLOTS numbers earlier, which for the first ones is
+ * no later than the 0 that `taken` begins with. */
 __device__ static bool wait_for_slot(const tri_cuda_message &m) {
   return wait_for(m, m.taken, m.number - TRI_CUDA_MAILBOX_SLOTS);
 }

@@ -6,12 +6,14 @@
 
 _Static_assert(sizeof(cudaIpcMemHandle_t) <= sizeof(tri_peer_handle), "a handle has no room");
 
+/* Devices without a path between them, and containers that share no IPC namespace, refuse: no error of the backend. */
 static tri_status supported(cudaError_t e) {
   if (e == cudaSuccess) return TRI_OK;
   cudaGetLastError(); /* the refusal does not stick */
   return TRI_UNSUPPORTED;
 }
 
+/* A handle is of a whole allocation, so p is the beginning of one, as mem_alloc returned it. */
 tri_status tri_cuda_peer_show(tri_backend *be, void *p, tri_peer_handle *out) {
   cudaIpcMemHandle_t handle;
   if (be->no_peer_memory) return TRI_UNSUPPORTED;

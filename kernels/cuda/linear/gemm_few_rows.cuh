@@ -8,7 +8,8 @@
 
 enum { PIECE = 8, FEW_ROWS_WARPS = 4 };
 
-/* Eight stored elements, widened. */
+/* Eight stored elements, widened. Weights are read once, so their loads ask to be evicted first (ldcs), and leave the
+ * caches to x. */
 template <typename T> struct piece;
 template <> struct piece<__nv_bfloat16> {
   uint4 raw;
@@ -100,7 +101,8 @@ __device__ static inline void add_pieces(const tri_linear_args &a, int first, in
 
 /* Sums of ROWS rows of x from `first` on with COLS columns, over every step-th of the warps' pieces from `from` on;
  * every lane gets all of them. The columns are col and the next ones, the second half of them `far` further on. k is a
- * multiple of PIECE. The first weights are on their way before the previous kernel has made x. */
+ * multiple of PIECE. The first weights are on their way before the previous kernel has made x. raw is a ring in
+ * registers: two pieces of each column are on their way while one is multiplied. */
 template <typename T, typename X, int ROWS, int COLS>
 __device__ static void few_rows_sums(const tri_linear_args &a, int first, int col, int far, int from, int step,
                                      float (&sum)[ROWS][COLS]) {

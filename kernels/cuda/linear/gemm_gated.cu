@@ -87,6 +87,8 @@ __device__ static inline void release(gated_room &s, int stage) {
   if (lane < CLUSTER) barrier_arrive_at_block(&s.empty[stage], lane);
 }
 
+/* The sums of a tile, 64 tokens by all gates and ups. A stage is released one round late: only when the next stage's
+ * MMAs have been begun has mma_wait<1> seen the end of its own. */
 template <typename T>
 __device__ static inline void multiply(const gated_work &g, gated_room &s, ring_place<STAGES> &at, int group,
                                        float (&d)[SUMS]) {

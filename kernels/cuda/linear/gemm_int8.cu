@@ -126,11 +126,13 @@ bool tri_cuda_int8_fits(const tri_linear_args *a) {
   return a->w.dtype == TRI_I8 && a->x.dtype == TRI_F32 && whole && adds_last && a->x.rows >= FROM_ROWS;
 }
 
+/* blocks: of 64 outputs for each of the two warpgroups that multiply; cols: rows of x in a tile; splits: parts of k. */
 struct int8_cut {
   int blocks, cols, splits;
 };
 
-/* Parts of k: as few as keep nearly all multiprocessors busy. */
+/* Parts of k: as few as keep nearly all multiprocessors busy. Each part is a float32 matrix that is written and read
+ * once more, so another part must keep a twentieth more of the device busy. */
 static int8_cut cut_of(const tri_linear_args *a, int num_sms) {
   int step = a->int8_activations ? LINE : LINE / 2, steps = (a->w.k + step - 1) / step, rows = a->x.rows;
   int8_cut c = {2, 128, 1};

@@ -80,7 +80,8 @@ __device__ static void fetch(const tri_tensor_map *w, const tri_tensor_map *x, c
   }
 }
 
-/* By a warpgroup: d[outputs, rows], as wgmma leaves them. */
+/* By a warpgroup: d[outputs, rows], as wgmma leaves them. A stage is released one round late, when mma_wait<1> has seen
+ * its MMAs end. */
 template <typename T, int COLS>
 __device__ static inline void multiply(const skinny_part &p, skinny_room<COLS> &s, float (&d)[COLS / 2]) {
   typedef skinny_room<COLS> R;

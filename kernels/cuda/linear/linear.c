@@ -41,6 +41,8 @@ void tri_cuda_blas_close(tri_cuda_impl *impl) {
     if (impl->lanes[i].blas_room) cudaFree(impl->lanes[i].blas_room);
 }
 
+/* Both an activation and an addition are not for the library: it would add the old output first, and ours is added to
+ * what the activation gives. */
 bool tri_cuda_library_can(const tri_linear_args *a) {
   bool sums_in_place = !a->accumulate || a->act == TRI_ACT_NONE;
   return a->w.dtype != TRI_I8 && sums_in_place && a->w.k > 0 && a->w.n > 0 && a->x.rows > 0;

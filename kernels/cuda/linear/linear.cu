@@ -10,7 +10,7 @@
 enum { FEW = 8, COLUMN_WARPS = 8, TILE = 64, DEPTH = 16, TILE_THREADS = 256, ROUND_THREADS = 256, ROW_THREADS = 512 };
 
 /* A warp's sums, one for a lane. With CUT they are parts: those of all warps, in the first one. False: not for this
- * warp. */
+ * warp. Sums are equal in all lanes; spread out, each lane finishes and stores one. */
 template <int ROWS, int COLS, bool CUT>
 __device__ static inline bool spread(const float (&sum)[ROWS][COLS], float *all) {
   __shared__ float room[FEW_ROWS_WARPS][ROWS * COLS];
@@ -66,6 +66,8 @@ __global__ static void few_rows_gated_kernel(tri_linear_args a, tri_glu_args glu
 
 enum { ENOUGH_WARPS = 4096, FEW_ROWS_THREADS = FEW_ROWS_WARPS * WARP }; /* that many fill a device */
 
+/* Each row of x is read again for every warp, so a warp has as many columns as leave ENOUGH_WARPS; with fewer columns
+ * than that, k is cut among the warps of a block. */
 template <typename T, typename X, int ROWS>
 static void few_rows_rows(cudaStream_t stream, const tri_linear_args &a, int first) {
   unsigned n = (unsigned)a.w.n;
@@ -159,7 +161,8 @@ __global__ static void columns_kernel(tri_linear_args a, int first) {
 }
 
 /* A GEMM of many rows: 64 x 64 results for a block, 4 x 4 for each thread. x [M, k], w [n, k], out [M, n]. Grid (n /
- * 64, M / 64), 256 threads. Shared memory: 16 columns of both tiles, 8.5 KiB. */
+ * 64, M / 64), 256 threads. Shared memory: 16 columns of both tiles, 8.5 KiB. For what the library cannot do above 16
+ * rows: integers before Hopper, and an activation before an addition. */
 __global__ static void tiles_kernel(tri_linear_args a) {
   __shared__ float xs[DEPTH][TILE + 4], ws[DEPTH][TILE + 4];
   int row0 = blockIdx.y * TILE, col0 = blockIdx.x * TILE, tx = threadIdx.x % 16, ty = threadIdx.x / 16;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The sum of each token's choices, by the blocks of experts' second GEMM. The kernel that does it for many tokens
- * (moe/grouped.cu) is little else for few than its beginning and its end. So each block counts the tiles that it has
+ * (moe/sum.cu) is little else for few than its beginning and its end. So each block counts the tiles that it has
  * done, and who does the last one of a slab of outputs adds up that slab's: of a choice first the parts of its GEMM,
  * then the choices, both in their order, as that kernel does. The bits do not depend on who adds.
  *

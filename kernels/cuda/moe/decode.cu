@@ -61,6 +61,8 @@ typedef struct weight_stream {
   int warp, groups, k_bytes;
 } weight_stream;
 
+/* The stream is continuous: while a tile's last group is multiplied, the first of the next tile is fetched, so that
+ * loads do not pause between two tiles. */
 __device__ static inline void open_stream(weight_stream &s, const few_gemm &p) {
   s.warp = threadIdx.x / WARP % TEAM_WARPS;
   s.k_bytes = p.w.k * (int)element_bytes(p.w.dtype);
@@ -135,6 +137,8 @@ __device__ static inline void bring_sums(S (&to)[TEAM_WARPS][NT][WARP * 4], cons
       if (t < eights) to[s.warp][t][lane * 4 + i] = c[t][i];
 }
 
+/* The order is that of the warps, so a result does not depend on which of them came first. Warps without a group have
+ * left nothing. */
 template <typename S, int NT>
 __device__ static inline S sum_of_warps(const S (&from)[TEAM_WARPS][NT][WARP * 4], const weight_stream &s, int t,
                                         int i) {
@@ -153,6 +157,7 @@ template <typename S> __device__ static inline float scaled(const few_gemm &p, S
 
 /* ---- the first GEMM ---- */
 
+/* Rows of the map are choices: T * top_k of them, by expert. */
 __device__ static inline int token_of(const few_gemm &p, int row) { return p.a.map.choice[row] / p.a.top_k; }
 
 /* The hidden units of a tile, of which an element's place says unit and row. */
@@ -385,6 +390,8 @@ template <typename W, typename X> static void ups(cudaStream_t stream, const few
   }
 }
 
+/* True where the second GEMM's blocks own columns: each sees every choice of them, and no result of a choice goes
+ * through memory. */
 static bool owns_columns(const tri_moe_experts_args &a) {
   return a.x.rows <= OWN_TOKENS && (int64_t)a.x.rows * a.top_k <= OWN_CHOICES;
 }

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Launches the grouped GEMMs of experts. */
+/* Launches the grouped GEMMs of experts. The host knows how many choices there are, and not which experts have them. So
+ * it chooses sizes of tiles from averages, starts as many blocks as there are multiprocessors, and lets them find their
+ * tiles from the map. Gated experts of 16 bits with few rows run as one kernel (moe/pair.cuh), others as two.
+ *
+ * The workspace holds, in this order: rows of x in another form where the weights want one, hidden rows, those rounded
+ * to integers, and the second GEMM's results. */
 #include "kernels/cuda/moe/pair.cuh"
 
 enum {
@@ -91,6 +96,7 @@ static cut down_cut(const tri_moe_experts_args *a, int num_sms) {
 
 static size_t aligned(size_t bytes) { return (bytes + 255) & ~(size_t)255; }
 
+/* The parts of the workspace, each a multiple of 256 bytes. */
 struct areas {
   size_t x, hidden, rounded, parts; /* bytes; rounded: of hidden rows */
 };
@@ -247,6 +253,7 @@ static cudaError_t add_choices_up(cudaStream_t stream, const tri_moe_experts_arg
   return cudaGetLastError();
 }
 
+/* Experts of 16 bits. */
 template <typename T>
 static cudaError_t run(cudaStream_t stream, const tri_moe_experts_args *a, char *workspace, unsigned *slabs,
                        int num_sms) {

@@ -4,7 +4,12 @@
  *
  * Rows lie in the order of the map (kernels/ops.h): an expert's are neighbours. A tile is some outputs of one expert
  * for COLS of its rows. Blocks are persistent; which tiles there are they find from the map, on the device. In a block
- * one warpgroup fetches and two multiply. */
+ * one warpgroup fetches and two multiply.
+ *
+ * A ring of stages connects them, each with the weights and rows of one step of k. Two barriers guard a stage: `full`
+ * counts bytes of the copy engine and, where rows are gathered, the copies of the 128 threads that fetch; `empty`
+ * counts the warps that multiply. The first stage of a tile carries its description (begun), so that consumers never
+ * read the queue; a description without steps ends them. */
 #ifndef TRI_KERNELS_CUDA_MOE_GROUPED_CUH
 #define TRI_KERNELS_CUDA_MOE_GROUPED_CUH
 
@@ -24,8 +29,7 @@ __device__ static inline void fetch_weights(const tri_tensor_map *m, char *to, b
     tile_load(to, m, b, keep, k, t.output, t.expert);
 }
 
-/* Fetches a tile's rows from where their tokens lie. Each
- * thread has one 16-byte piece of every 16th row's lines. */
+/* Fetches a tile's rows from where their tokens lie. Each thread has one 16-byte piece of every 16th row's lines. */
 template <typename F, int COLS> struct gathering {
   typedef typename F::input X;
   enum { LINES = WARPGROUP / 8, EACH = (COLS + LINES - 1) / LINES };
@@ -96,6 +100,9 @@ template <bool GATHERS> __device__ static inline int take_number(const grouped &
   return number;
 }
 
+/* The producer: takes tile after tile from the queue and fills the ring with its steps. Where rows come by the copy
+ * engine one thread does all of it, and begins the first tile's weights, which no kernel writes, before it waits for
+ * the kernel that makes the rows. */
 template <typename F, int BLOCKS, int COLS, bool GATED, bool GATHERS>
 __device__ static void fetch(const grouped &g, const tri_tensor_map *weights, const tri_tensor_map *inputs,
                              room<F, BLOCKS, COLS> &s, int tiles) {
@@ -150,7 +157,7 @@ __device__ static inline void begin_gemms(const char *weights, const char *input
 }
 
 /* Begins those of 32 of k with integers that become floats, of one block: lines of weights are 64 bytes, and of inputs
- * one for each 32 of k. A lane takes four neighbours of each 16 of k, and so do the inputs (moe/grouped.cu, parts). */
+ * one for each 32 of k. A lane takes four neighbours of each 16 of k, and so do the inputs (linear/int8_rows.cu). */
 template <int COLS>
 __device__ static inline void begin_widened(const char *weights, int half, const char *inputs, uint32_t (&a)[2][4],
                                             float (&d)[COLS / 2]) {

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The map of choices: up to 4096 of them one block makes it. More take three launches: each block counts the choices of
- * its tokens by expert, one block adds the counts up, and all place. */
+ * its tokens by expert, one block adds the counts up, and all place. The result is a stable counting sort of choices by
+ * expert: an expert's rows are in the order of tokens. That order is the same however many blocks make it, so results
+ * do not depend on the form that made it. */
 #include "kernels/cuda/moe/map.cuh"
 
 enum { SCAN_THREADS = 1024, PLACE_THREADS = 256 };
@@ -89,12 +91,14 @@ __global__ __launch_bounds__(PLACE_THREADS) static void place_kernel(tri_moe_map
 
 static bool is_fused(const tri_moe_map_args *a) { return (int64_t)a->num_tokens * a->top_k <= FUSED_CHOICES; }
 
+/* The most warps whose counts have room. */
 static int warps_of(const tri_moe_map_args *a) {
   int warps = MAP_WARPS;
   while (warps > 1 && map_bytes(*a, warps) > MOST_SHARED) warps /= 2;
   return warps;
 }
 
+/* The runs into which the threads of one block cut the parts of each expert. */
 static int runs_of(const tri_moe_map_args *a) {
   int runs = SCAN_THREADS / a->num_experts;
   return runs > 1 ? runs : 1;

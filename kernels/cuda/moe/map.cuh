@@ -59,7 +59,9 @@ __device__ static inline choices_of_warp cut_choices(int num) {
 }
 
 /* Gives each own choice its number; then counts becomes how many the previous warps have, and first how many all have.
- * All threads may use them after it. */
+ * All threads may use them after it. Within a warp, choices of one expert find each other by __match_any: the number
+ * among them is the count of lower lanes, and one lane adds all of them to the warp's count. No atomics: the numbers
+ * would depend on their order. */
 __device__ static inline void count_choices(const tri_moe_map_args &a, int num, const map_room &r) {
   int own = a.num_experts, warps = blockDim.x / WARP, lane = threadIdx.x % WARP;
   int *mine = r.counts + (size_t)(threadIdx.x / WARP) * (size_t)own;
@@ -146,8 +148,9 @@ __device__ static inline void make_map(const tri_moe_map_args &a, const map_room
   end_map(a, r.first, rows);
 }
 
-/* The same of few choices, in less code, which is what takes the time then: each thread counts the choices before
- * its own in the map, and before its expert. room: [num], with the choices. */
+/* The same of few choices, in less code, which is what takes the time then: each thread counts the choices before its
+ * own in the map, and before its expert. room: [num], with the choices. An own choice's place is expert * num + i,
+ * which orders by expert and then by choice; choices of other ranks' experts come after all. */
 __device__ static inline void make_small_map(const tri_moe_map_args &a, int *room) {
   unsigned num = (unsigned)(a.num_tokens * a.top_k), own = (unsigned)a.num_experts, *place = (unsigned *)room;
   for (unsigned i = threadIdx.x; i < num; i += blockDim.x) { /* in the order of the map */

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Experts with weights of any type and shape, without tensor cores, whose inputs would be rounded: a warp for each row
- * of an expert's weights, which it reads once for up to eight of the expert's rows. */
+ * of an expert's weights, which it reads once for up to eight of the expert's rows.
+ *
+ * Results of choices go to memory and are added up by a kernel of their own, in the order of a token's choices: atomics
+ * would be shorter, and give other bits in each run. */
 #include "kernels/cuda/moe/moe.h"
 #include "kernels/cuda/moe/work.cuh"
 #include "kernels/ref/formulas.h"

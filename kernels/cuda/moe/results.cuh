@@ -34,7 +34,8 @@ template <bool GATED, int BLOCKS> __device__ static inline int output_of(const t
   return t.output + ((group * BLOCKS + b) * 4 + warp) * (GATED ? 8 : 16);
 }
 
-/* Both activations in one formula: SILU has no limit, a scale of 1, and adds nothing to ups. */
+/* Both activations in one formula: SILU has no limit, a scale of 1, and adds nothing to ups. A NaN stays one through
+ * the limits, as in the reference. */
 __device__ static inline float gated(const grouped &g, float gate, float up) {
   gate = min_or_nan(gate, g.limit);
   up = -min_or_nan(-min_or_nan(up, g.limit), g.limit) + g.up_offset;

@@ -8,7 +8,8 @@
 enum { LATE = -2 }; /* the first choice of a token in which a logit is no number */
 
 /* Returns to all threads of the block whether it is the last of the grid to come here; the counter is 0 again after it.
- */
+ * Each thread fences what it has stored before the block is counted, and the counting thread fences again, so that the
+ * last block may read what all have stored. */
 __device__ static bool is_last_block(unsigned *counter) {
   __shared__ bool last;
   __threadfence();
@@ -131,6 +132,7 @@ __global__ __launch_bounds__(MAP_WARPS *WARP) static void route_part_kernel(tri_
 /* ALONE_TOKENS: up to as many, one block has a warp for each and needs no others. */
 enum { FEWEST_WARPS = 4, SPREAD_WARPS = 8, ALONE_TOKENS = MAP_WARPS };
 
+/* True where one launch does all: without a map, or with one that a block can make. */
 static bool is_fused(const tri_moe_route_args &a) {
   return !a.map.first || (int64_t)a.logits.rows * a.top_k <= FUSED_CHOICES;
 }

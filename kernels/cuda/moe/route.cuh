@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Routing a token by a warp, in double, with the formulas and in the order of kernels/ref/moe_route.h. What is computed
  * for a token takes less time than to fetch the instructions that do it, so loops are not unrolled where that makes
- * them longer. */
+ * them longer. Scores are double because the reference's are: a choice flips where two scores are close, and a flipped
+ * expert is not a rounding error. */
 #ifndef TRI_KERNELS_CUDA_MOE_ROUTE_CUH
 #define TRI_KERNELS_CUDA_MOE_ROUTE_CUH
 
@@ -152,7 +153,9 @@ __device__ static inline unsigned long long best_of_lane(const unsigned long lon
   return best;
 }
 
-/* The ids of the best, best first, of equal ones the lowest first. */
+/* The ids of the best, best first, of equal ones the lowest first. Doubles have no warp reduction: the keys' upper
+ * halves are compared first, and then the lower halves of those that are equal. Only the lane that loses its best looks
+ * for another. */
 __device__ static void take_best_by_warp(const token_room &r, int n, int top_k, int32_t *ids) {
   unsigned long long *key = (unsigned long long *)r.choice;
   int lane = threadIdx.x % WARP, at = 0;

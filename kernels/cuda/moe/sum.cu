@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The sum of each token's choices, of what an experts' second GEMM has stored for the map's rows: where its own
- * blocks do not add it up (moe/combine.cuh). A choice is one row, or, of few tokens, the sum of several parts. */
+/* The sum of each token's choices, of what an experts' second GEMM has stored for the map's rows: where its own blocks
+ * do not add it up (moe/combine.cuh). A choice is one row, or, of few tokens, the sum of several parts. Each token is
+ * read by blocks of its own, which have the loads of BATCH choices under way at a time and add them in their order. */
 #include "kernels/cuda/device/device.cuh"
 #include "kernels/cuda/moe/moe.h"
 

@@ -53,8 +53,8 @@ template <typename X> struct sum_of { typedef float type; };
 template <> struct sum_of<int8_t> { typedef int type; };
 
 /* The types of weights and rows. Integers are multiplied with integers, or with the parts of floats: of each 16
- * elements of a row first 16 of bf16 that are nearest to them and then 16 for what those leave over (moe/grouped.cu,
- * parts). */
+ * elements of a row first 16 of bf16 that are nearest to them and then 16 for what those leave over
+ * (linear/int8_rows.cu). */
 template <typename W, typename X> struct factors {
   typedef W weight;
   typedef X input;

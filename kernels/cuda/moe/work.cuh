@@ -29,6 +29,7 @@ __device__ static inline work_list list_work(const int32_t *first, int num_exper
       units += (n + unit_rows - 1) / unit_rows;
       busy += n > 0;
     }
+    /* Inclusive sums over the lanes, of units and of experts with rows. */
     int unit = units, at = busy;
     for (int o = 1; o < WARP; o *= 2) {
       int more_units = __shfl_up_sync(0xffffffffu, unit, o), more_busy = __shfl_up_sync(0xffffffffu, at, o);

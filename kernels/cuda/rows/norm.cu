@@ -56,6 +56,7 @@ __device__ static inline float squares_of(part<FOURS> &p, float mean, int first,
   return square;
 }
 
+/* square_sums are of whole rows, for a rank that has only some of their columns. */
 __device__ static inline float factor_of(const tri_norm_args &a, int t, float square) {
   return 1 / sqrtf((a.square_sums ? a.square_sums[t] / a.whole_cols : square / a.x.cols) + a.eps);
 }
@@ -80,7 +81,8 @@ __device__ static inline void put(const tri_norm_args &a, int t, int j, float4 v
 
 /* ---- a block has a row ---- */
 
-/* One barrier; room is not used again. */
+/* One barrier; room is not used again. Every thread adds the warps' sums for itself, in the same order: cheaper than a
+ * second barrier, which handing out one thread's sum would need. */
 template <int THREADS> __device__ static inline float sum_over_block(float x, float (&room)[WARP]) {
   x = warp_sum(x);
   if (threadIdx.x % WARP == 0) room[threadIdx.x / WARP] = x;

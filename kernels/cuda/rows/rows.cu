@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ops that work row by row and only move memory. */
+/* Ops that work row by row and only move memory. glu, which moves the most bytes, has three forms, which differ in how
+ * many of them a thread has under way. */
 #include "kernels/cuda/device/fast_math.cuh"
 #include "kernels/cuda/linear/gemm_few_rows.cuh"
 #include "kernels/cuda/device/mma.cuh"

@@ -52,6 +52,7 @@ static layout layout_of(const tri_sample_args *a) {
 /* The masks have had their use by then: the results lie where they were. */
 static layout layout_of_merge(const tri_sample_args *a) { return layout_for((size_t)a->logits.rows, words_of(a), 0); }
 
+/* Rooms only grow. The device's is freed by a call that waits for what uses it; pinned memory needs the wait here. */
 static tri_status make_room(tri_backend *be, size_t on_host, size_t on_device) {
   tri_cuda_staging *s = tri_cuda_drawing(be);
   if (on_host < LEAST) on_host = LEAST;
@@ -66,6 +67,7 @@ tri_status tri_cuda_reserve_samples(tri_backend *be, int rows, int edits, int vo
   return make_room(be, l.results, l.end);
 }
 
+/* ARGMAX needs no parameters on the device at all. */
 static tri_status choose(const tri_sample_args *a, tri_op_plan *plan) {
   *plan = (tri_op_plan){.variant = ARGMAX};
   if (a->logits.cols > 1 << TRI_CUDA_VOCAB_BITS) return TRI_OUT_OF_RANGE;

@@ -64,6 +64,8 @@ __device__ static void add_biases(const edits &e, int n) {
   }
 }
 
+/* Applies biases, then bans, to the row itself, and keeps the old values: logprobs are of the model's own logits, and
+ * passes over the row need not look ids up. */
 __device__ static void edit(const edits &e, const tri_cuda_sample_row &d) {
   int named = d.num_bias + d.num_banned;
   for (int i = threadIdx.x; i < named; i += THREADS)
@@ -97,7 +99,9 @@ __device__ static inline uint64_t nucleus(float top_p, uint64_t mass) {
   return max((uint64_t)__double2ull_ru((double)top_p * (double)mass), (uint64_t)1);
 }
 
-/* row: all logits, or a list of those that top_k leaves and of more. *largest: of them. */
+/* Samples from what min_p, top_k and then top_p leave. row: all logits, or a list of those that top_k leaves and of
+ * more. *largest: of them. Each cut lowers `to`, the last rank that stays; shorten only makes later passes shorter, and
+ * where its guess was too short for top_p the whole row is searched. */
 __device__ static int sample_row(sampler *s, view row, int vocab, const tri_cuda_sample_row &d, float *largest) {
   uint64_t best = first_of(row, s->tops, s->room), to = UINT64_MAX, mass = 0;
   float max = *largest = value_of(best);

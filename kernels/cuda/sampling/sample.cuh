@@ -171,6 +171,7 @@ __device__ static void clear_sums(sampler *s) {
   __syncthreads();
 }
 
+/* Turns the histogram into inclusive prefix sums, two bins for each thread. */
 __device__ static void run_up_sums(sampler *s) {
   int t = threadIdx.x, lane = t % WARP, warp = t / WARP;
   __syncthreads();
