@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reading a journal's segments at a start. */
+/* Reading a journal's segments at a start.
+ *
+ * Where does a journal end? Segments are allocated as zeros, and a record is whole where its sum, under the journal's
+ * secret salt, is right. At the first place without a whole record the journal ends if a failure of the machine can
+ * have torn it there, which is so for records that were not durable. Every record names the last one that was durable
+ * when it was written: if a whole record further on says that the missing one was, the disk has lost what it had
+ * promised, and the start is refused. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -14,6 +20,7 @@
 #include "coordinator/journal/journal_impl.h"
 #include "base/log.h"
 
+/* A segment's file in memory. */
 struct mapped {
   const char *bytes;
   uint64_t len, salt;

@@ -1,6 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The folder of a journal and the files in it: segments are allocated ahead, begun and forgotten; the folder is locked,
- * and made anew where it was removed. */
+ * and made anew where it was removed.
+ *
+ *   lock                    flock of the coordinator that has the journal, or of `trireme journal` for a moment
+ *   spare                   the next segment, allocated; its name becomes a segment's when it is begun
+ *   0000000000000001.journal, ...
+ *
+ * A cleaner of old files, or a user, may remove any of this at any time. A file that is open without its name is worth
+ * nothing to the next start, so names are compared with what is open (is_in_place, journal_has_segment) before anything
+ * counts as durable, and nothing is removed in a folder without its lock. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -68,6 +76,7 @@ static tri_status allocate(const tri_journal *j, const char *name, uint64_t byte
                   "%s has no room for %" PRIu64 " MiB of the journal: %s", j->folder, bytes >> 20, strerror(e));
 }
 
+/* The spare stays open: it could not be opened when the process has no descriptor left. */
 static bool open_spare(tri_journal *j) {
   if (j->spare_fd < 0) j->spare_fd = openat(j->folder_fd, SPARE, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
   return j->spare_fd >= 0;
@@ -156,6 +165,9 @@ tri_status journal_leave_segment(tri_journal *j, tri_error *err) {
            : TRI_OK;
 }
 
+/* In this order, so that a failure of the machine leaves nothing that looks like damage: the segment before it is
+ * synced; the new one has its bytes and a durable head; then it gets its name, and the folder is synced; then records
+ * are written to it. */
 tri_status journal_begin_segment(tri_journal *j, uint64_t bytes, tri_error *err) {
   char name[JOURNAL_NAME_BYTES];
   uint64_t first = j->written + 1, size = bytes > j->segment_bytes ? bytes : j->segment_bytes;

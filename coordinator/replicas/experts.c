@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks tell the rows that the experts in their slots have had; the sums by expert are the answer to who asks. */
+/* Ranks tell the rows that the experts in their slots have had; the sums by expert are the answer to who asks.
+ *
+ * A question goes to every rank of all replicas that are ready, which answers between two steps; it is answered when
+ * all have told, of the same placement. Where experts have moved between two ranks' words, rows of one expert would be
+ * counted twice or not at all, and all are asked again. Questions that come meanwhile join the one that is open. What
+ * ranks told last is kept for the metrics. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,7 +59,8 @@ struct sums {
   tri_replica_hot hot;                                           /* of all ranks; slots: the fewest */
 };
 
-/* Slices of one expert have the same rows: the first counts. */
+/* Adds a rank's rows. Of an expert in several slots (EPLB) each slot has rows of its own, and the sum is the expert's;
+ * slices of one expert have the same rows, of which the caller passes the first slice's alone. */
 static void add_rank(struct sums *s, const expert_report *e, uint32_t share, bool first_replica) {
   for (size_t i = 0; i < (size_t)e->num_layers * s->num_experts; i++)
     s->rows[(size_t)e->first_layer * s->num_experts + i] += e->earlier[i];

@@ -9,6 +9,7 @@
 
 enum { REASON_BYTES = TRI_ERROR_MESSAGE + 40, MAX_CANARY = 20, MAX_RANKS = 1024, MAX_ASKS = 8 };
 
+/* Transitions: life.c. */
 typedef enum replica_state {
   REPLICA_ABSENT,
   REPLICA_STARTING,
@@ -28,8 +29,9 @@ typedef struct expert_report {
   tri_replica_hot hot;
 } expert_report;
 
+/* A rank of the present start, by its registration and its last report. */
 typedef struct rank_info {
-  bool known;
+  bool known; /* it has registered; without that nothing else here means anything */
   tri_peer peer;
   char host[64];
   int64_t pid, last_report;
