@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Exit codes: usage, where the request itself is wrong; refused, where it is one that this cluster does not serve;
+ * failed, for all else, which may succeed another time. cli.h says when each function prints. */
 #include <stdarg.h>
 #include <string.h>
 
@@ -93,6 +95,7 @@ static void say(cli_presence *p, bool away) {
                : "a coordinator is there again");
 }
 
+/* Waits in short steps, as libtrireme has no event for a coordinator that is away. */
 trireme_result cli_next(trireme *c, int timeout_ms, cli_presence *p, trireme_event *e, trireme_error *error) {
   enum { LOOK_MS = 500 };
   int left = timeout_ms;

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* embed and classify: inputs are sent as long as there is room for their answers, which come out in the inputs' order.
- */
+ *
+ * The slots are a ring: `read` counts inputs taken, `written` those that are out, and an input's slot is its count
+ * modulo the room. An answer that comes early waits in its slot; the oldest one that is missing holds up the reading
+ * once the ring is full, which bounds memory. A single input is a ring of one slot. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Events and status as JSON. */
+/* Events and status as JSON. Members of a status come from the protocol's lists (comm/wire/status_fields.h): a new one
+ * appears here without a change, under the key that the list gives it. Keys are what scripts read, so they stay. */
 #include <math.h>
 #include <string.h>
 

@@ -56,14 +56,16 @@ static void print_memory(const trireme_status *s) {
   if (cli_cache_text(s, text)[0]) printf("%s\n", text);
 }
 
-/* Prints the ranks as of their last reports, which are up to a second old while they compute. */
+/* Returns whether ranks of a replica show different steps: their last reports are up to a second old while they
+ * compute.
+ */
 static bool steps_differ(const trireme_status *s) {
   for (size_t i = 1; i < s->num_ranks; i++)
     if (s->ranks[i]->group == s->ranks[i - 1]->group && s->ranks[i]->step != s->ranks[i - 1]->step) return true;
   return false;
 }
 
-/* Says how old the groups' counts are, where they are not those of the coordinator, which knows its jobs at any time.
+/* Says how old the replicas' counts are, where they are not those of the coordinator, which knows its jobs at any time.
  */
 static void print_age(const trireme_status *s) {
   uint64_t running = 0, waiting = 0;
@@ -192,7 +194,8 @@ static trireme_result ask_state(trireme *c, int timeout_ms, bool *settled, trire
   return r;
 }
 
-/* A coordinator that ends takes its socket file away; one that is killed, and started again, leaves it. */
+/* A coordinator that ends takes its socket file away; one that is killed, and started again, leaves it. Several looks
+ * in a row must find it gone: a new one that takes its place is without a file for a moment. */
 static bool has_ended(trireme_result r, trireme_error *error, bool was_there, int *looks) {
   enum { LOOKS = 3 };
   bool is_gone = was_there && r == TRIREME_FAILED && !strcmp(error->code, "not_found");

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Output lines of `submit --file`. */
+/* Output lines of `submit --file`. Tokens are collected in the slot until the job has ended, and then the line is
+ * written in the form of the input: our own (line, choices, error), or OpenAI's batch form (id, custom_id, response,
+ * error), whose bodies are those of the gateway. */
 #include <string.h>
 #include <time.h>
 

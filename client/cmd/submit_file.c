@@ -1,5 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* submit --file: many prompts at a time, results in the order of the input. */
+/* submit --file: many prompts at a time, results in the order of the input.
+ *
+ * A line: read -> sent -> (accepted, tokens) -> done -> written, when all before it are. Lines are a list from the
+ * oldest that is not written; a table finds those in flight by their request's number. in_flight bounds how many are
+ * sent, `waiting` how many answers are kept for an older line that is slow.
+ *
+ * A full queue is no failure of a line: it counts as in flight, and is parsed and sent again after a pause that
+ * doubles, or at once for each answer that has made a place. After MOST_TRIES pauses the refusal is its answer.
+ *
+ * Each end (of the input, an interrupt, a lost connection) writes what is done: lines under way get an error, which
+ * --resume does not take for an answer. */
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The jobs of a request that generates text: one for each prompt, whose choices are numbered on. */
+/* The jobs of a request that generates text: one for each prompt, whose choices are numbered on.
+ *
+ * A stream: submitted -> (all jobs of the first turn accepted) head sent -> events -> [DONE]. Before the head a failure
+ * is an answer with a status of its own; after it, an event with an error and [DONE]. Where a reader is slow, events
+ * are not written but their parts collect in the choices (text, logprobs, ids), and one event has them all once the
+ * connection has drained; GW_MAX_KEPT_STREAM bounds that.
+ * An answer at once collects in the same buffers, and respond writes it after the last job.
+ *
+ * `kept` is the sum of bytes_of over all choices: whatever changes a choice takes its bytes off first and adds them
+ * after. Several functions may end the exchange, which frees `s`: they return false then, and the caller must not touch
+ * either of the two again. */
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -235,7 +245,8 @@ void gw_completion_drained(gw_exchange *x) {
   send_events(x);
 }
 
-/* Returns whether more waits of an answer than may; then the exchange is over. */
+/* Returns whether more waits of an answer than may; then the exchange is over. A stream whose head is sent ends with a
+ * reset, as its reader does not read an error either. */
 static bool is_too_much(gw_exchange *x) {
   gw_completion *s = x->state;
   if (s->q->stream && s->kept <= GW_MAX_KEPT_STREAM) return false;
@@ -303,6 +314,8 @@ static void on_tokens(gw_exchange *x, const gw_job *j, const trireme_event *e) {
   if (!is_too_much(x)) send_events(x);
 }
 
+/* The end of a job: it ends its choices, makes room for the next job in line, and after the last one the answer ends.
+ * The counts of the jobs replace the sum over events then, which serves the usage of a running stream. */
 static void on_done(gw_exchange *x, const gw_job *j, const trireme_event *e) {
   gw_completion *s = x->state;
   uint64_t tokens = 0;
@@ -363,6 +376,7 @@ void gw_completion_event(gw_exchange *x, gw_job *j, const trireme_event *e) {
   }
 }
 
+/* One trireme_request serves all prompts in turn; trireme_submit copies it. Only the first job has the answer's id. */
 trireme_result gw_completion_send(gw_exchange *x, unsigned index, uint64_t *id, trireme_error *error) {
   gw_completion *s = x->state;
   trireme_request *r = &s->q->r;

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* POST /v1/embeddings: one embed for each input. */
+/* POST /v1/embeddings: one embed for each input.
+ *
+ * Each vector becomes JSON when it arrives, as its floats lie in the event; vectors may arrive in any order and are
+ * written in that of the inputs, each freed when it has been copied into the answer. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -172,6 +175,7 @@ static void submit(gw_exchange *x) {
   gw_exchange_begin(x, s->q.input.num);
 }
 
+/* Sets defaults, reads the fields and puts them into the request of libtrireme; texts lie in the document still. */
 static tri_status read_request(embeddings *s, const tri_json *object, tri_error *err) {
   embedding_request *q = &s->q;
   *q = (embedding_request){.normalize = true, .cache = true, .dimensions = TRIREME_UNSET};

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Errors as responses. */
+/* Errors as responses. All have a body of OpenAI's form, an id, and the header lines that their status asks for; one
+ * without memory for its body has a constant one. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,6 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The gateway: HTTP requests to requests of libtrireme, and events back to responses. One thread has all of it but
- * tasks.h. */
+ * tasks.h and the search of finder.h: its loop (http_server) looks at clients, at libtrireme's descriptor, at the end
+ * of tasks, and ticks every 200 ms. Nothing in the loop waits.
+ *
+ * From a request to its answer:
+ *   http_conn   reads a head    -> routes.c: refused, or read on
+ *               reads the body  -> routes.c: an endpoint, which makes a gw_exchange
+ *   tasks       a thread reads the body and makes the prompt (generation, embeddings, tokenize)
+ *   jobs.c      sends the exchange's jobs, and gives it their events
+ *   endpoint    writes the answer, and closes the exchange
+ *
+ * Ownership: a connection refers to its exchange (http_conn_set_data) and the exchange to its connection; the one that
+ * ends first clears the other's reference. The exchange owns its jobs, and by kind->free the endpoint's state. It
+ * outlives its connection while jobs are open, since their last events still come. */
 #ifndef TRI_CLIENT_GATEWAY_GATEWAY_H
 #define TRI_CLIENT_GATEWAY_GATEWAY_H
 
@@ -87,7 +99,11 @@ typedef struct gw_kind {
   trireme_result (*send)(gw_exchange *x, unsigned index, uint64_t *id, trireme_error *error);
 } gw_kind;
 
-/* One HTTP request that waits for events. It lives until its jobs have ended, also where the client has gone. */
+/* One HTTP request that waits for events. It lives until its jobs have ended, also where the client has gone.
+ *
+ * Jobs: of num_wanted, the first num_jobs have been taken up; of these num_open are open, num_again wait to be sent
+ * once more, and the others have ended. It waits for a tick (next_waiting) where the connection to the coordinator has
+ * no room, or the queue has none and no job of its own would end. */
 struct gw_exchange {
   gateway *g;
   http_conn *conn; /* NULL: it has been answered, or the client has gone */
@@ -109,7 +125,7 @@ struct gw_exchange {
 /* Makes the exchange of a connection, with room for one job. On failure the connection has been answered, and the state
  * freed. */
 gw_exchange *gw_exchange_make(gateway *g, http_conn *c, const gw_kind *kind, void *state);
-/* Makes room for so many jobs in one that has none yet. Returns false without memory. */
+/* Makes room for so many jobs in one that has none yet. Returns false without memory: nothing has changed then. */
 bool gw_exchange_make_room(gw_exchange *x, size_t num_jobs);
 /* Sends so many jobs in turns: no more are open than the queue takes of one client, and GW_JOBS_AT_ONCE. Once one was
  * accepted, those that the queue refuses wait for room; all wait where the connection to the coordinator has none. */

@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Between chat_answer, which takes a text apart, and the JSON of a message: a stream writes each part as an event when
+ * it is certain (tell), a whole message collects them (keep). Ids of calls are a hash of the request's id, the choice
+ * and the call's number: they differ for each call, and no random numbers are drawn for them. */
 #include "client/openai/chat_message.h"
 
 #include <inttypes.h>
