@@ -210,9 +210,8 @@ static tri_status load(chat_template *t, const char *dir, const char *file, tri_
   return tri_fail(err, st, why.field, "%s", why.message[0] ? why.message : tri_status_text(st));
 }
 
-tri_status chat_template_load(const char *model_dir, const char *file, chat_template **out, tri_error *err) {
-  chat_template *t = tri_calloc(1, sizeof *t);
-  tri_status st = t ? load(t, model_dir, file, err) : TRI_NO_MEMORY;
+/* Gives a template that was made, or frees it. */
+static tri_status give(chat_template *t, tri_status st, chat_template **out) {
   if (st == TRI_OK)
     *out = t;
   else
@@ -220,14 +219,14 @@ tri_status chat_template_load(const char *model_dir, const char *file, chat_temp
   return st;
 }
 
+tri_status chat_template_load(const char *model_dir, const char *file, chat_template **out, tri_error *err) {
+  chat_template *t = tri_calloc(1, sizeof *t);
+  return give(t, t ? load(t, model_dir, file, err) : TRI_NO_MEMORY, out);
+}
+
 tri_status chat_template_make(const char *source, size_t len, chat_template **out, tri_error *err) {
   chat_template *t = tri_calloc(1, sizeof *t);
-  tri_status st = t ? make_form(source, len, &t->plain, err) : TRI_NO_MEMORY;
-  if (st == TRI_OK)
-    *out = t;
-  else
-    chat_template_free(t);
-  return st;
+  return give(t, t ? make_form(source, len, &t->plain, err) : TRI_NO_MEMORY, out);
 }
 
 void chat_template_free(chat_template *t) {

@@ -128,14 +128,6 @@ static bool write_results(batch *b) {
 
 /* ---- input ---- */
 
-static trireme_error line_error(tri_status st, const tri_error *err) {
-  trireme_error e = {0};
-  snprintf(e.code, sizeof e.code, "%s", tri_status_code(st));
-  snprintf(e.field, sizeof e.field, "%s", err->field);
-  snprintf(e.message, sizeof e.message, "%s", err->message[0] ? err->message : tri_status_text(st));
-  return e;
-}
-
 /* Sends what a line asks for. False: the connection is of no use any more. */
 static bool send_line(batch *b, submit_slot *s, const submit_request *r, trireme_error *error) {
   const trireme_request *q = s->form == SUBMIT_CHAT ? &r->chat.c.r : &r->q.r;
@@ -156,7 +148,7 @@ static bool send_again(batch *b, submit_slot *s, trireme_error *error) {
   submit_request r;
   tri_error err = {0};
   tri_status st = submit_line_parse(&b->context, s, &r, &err);
-  trireme_error e = line_error(st, &err);
+  trireme_error e = cli_error_of(st, &err);
   bool ok = true;
   s->retry_ns = 0;
   b->refused--;
@@ -230,7 +222,7 @@ static bool take_line(batch *b, size_t len, trireme_error *error) {
     b->answered_before++;
     submit_slot_free(s);
   } else {
-    trireme_error e = line_error(st, &err);
+    trireme_error e = cli_error_of(st, &err);
     append(b, s);
     if (st == TRI_OK)
       ok = send_line(b, s, &r, error);

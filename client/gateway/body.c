@@ -25,6 +25,13 @@ void gw_ignored_fields(gateway *g, const oai_ignored *ignored, char out[256]) {
   for (char *name; (name = strsep(&rest, ","));) log_once(g, name + strspn(name, " "));
 }
 
+void gw_answer_lines(gateway *g, const http_conn *c, const oai_ignored *ignored, char out[GW_ANSWER_LINES]) {
+  char names[256], id[GW_ID_LINE];
+  gw_ignored_fields(g, ignored, names);
+  gw_id_line(c, id, sizeof id);
+  snprintf(out, GW_ANSWER_LINES, "%s%s", id, names);
+}
+
 /* Counts what a document is made of apart from values, each of which takes memory and time far beyond its bytes. It
  * runs before the parser, so it reads bytes that may be no JSON: the count is exact for a document and harmless
  * otherwise, since the parser refuses the rest. */

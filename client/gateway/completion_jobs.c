@@ -18,7 +18,7 @@
 #include "client/gateway/tasks.h"
 #include "base/mem.h"
 
-enum { HEADER_BYTES = 448, MOST_CHOICES = 1 << 14 };
+enum { MOST_CHOICES = 1 << 14 };
 
 /* The memory that a request and its choices take before anything is answered. */
 static size_t bytes_to_keep(const gw_completion *s) {
@@ -129,19 +129,10 @@ static bool send_events(gw_exchange *x) {
   return false;
 }
 
-/* Header lines of the answer: its id, and the fields that were ignored. */
-static void header_lines(const gw_exchange *x, char out[HEADER_BYTES]) {
-  const gw_completion *s = x->state;
-  char ignored[256], id[GW_ID_LINE];
-  gw_ignored_fields(x->g, &s->ignored, ignored);
-  gw_id_line(x->conn, id, sizeof id);
-  snprintf(out, HEADER_BYTES, "%s%s", id, ignored);
-}
-
 static bool begin_stream(gw_exchange *x) {
   gw_completion *s = x->state;
-  char fields[HEADER_BYTES];
-  header_lines(x, fields);
+  char fields[GW_ANSWER_LINES];
+  gw_answer_lines(x->g, x->conn, &s->ignored, fields);
   if (!http_stream_begin(x->conn, fields)) {
     x->g->counts.gone[HTTP_GONE_CLOSED]++;
     x->conn = NULL;
@@ -195,7 +186,7 @@ void gw_write_prompt_ids(gw_completion *s, size_t prompt, tri_buf *b) {
 
 static void respond(gw_exchange *x) {
   gw_completion *s = x->state;
-  char fields[HEADER_BYTES];
+  char fields[GW_ANSWER_LINES];
   tri_buf b = {0};
   write_head(x, &b);
   for (size_t i = 0; i < s->num_choices; i++) {
@@ -206,7 +197,7 @@ static void respond(gw_exchange *x) {
   if (s->form->prompt_beside) gw_write_prompt_ids(s, 0, &b);
   write_usage(&b, s);
   tri_text_add(&b, "}", 1);
-  header_lines(x, fields);
+  gw_answer_lines(x->g, x->conn, &s->ignored, fields);
   gw_respond_json(x->conn, &b, fields);
   gw_exchange_close(x);
 }
@@ -356,20 +347,15 @@ static void on_done(gw_exchange *x, const gw_job *j, const trireme_event *e) {
     respond(x);
 }
 
-static oai_error error_of(const gw_completion *s, const trireme_error *e) {
-  oai_error error = oai_error_of(e);
-  if (!strcmp(error.param, "prompt")) error.param = s->form->prompt_field;
-  return error;
-}
-
 void gw_completion_event(gw_exchange *x, gw_job *j, const trireme_event *e) {
+  const gw_completion *s = x->state;
   oai_error error;
   switch (e->kind) {
   case TRIREME_EVENT_ACCEPTED: on_accepted(x, j, e); break;
   case TRIREME_EVENT_TOKENS: on_tokens(x, j, e); break;
   case TRIREME_EVENT_DONE: on_done(x, j, e); break;
   case TRIREME_EVENT_ERROR:
-    error = error_of(x->state, &e->error);
+    error = gw_error_of(&e->error, s->form->prompt_field);
     fail(x, &error);
     break;
   default: fail(x, &(oai_error){500, "internal", "", "the coordinator answered something else"});
@@ -405,6 +391,5 @@ void gw_completion_submit(gw_exchange *x) {
 }
 
 void gw_completion_ready(gw_task *t) {
-  if (t->x->g->client) return gw_completion_submit(t->x);
-  gw_exchange_fail(t->x, &(oai_error){503, "closed", "", "there is no connection to the coordinator"});
+  if (gw_exchange_has_coordinator(t->x)) gw_completion_submit(t->x);
 }

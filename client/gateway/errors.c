@@ -29,6 +29,16 @@ void gw_respond_error_with(http_conn *c, const oai_error *e, const char *more) {
   tri_buf_free(&b);
 }
 
+void gw_respond_no_coordinator(http_conn *c) {
+  gw_respond_error(c, &(oai_error){503, "closed", "", "there is no connection to the coordinator"});
+}
+
+oai_error gw_error_of(const trireme_error *e, const char *prompt_field) {
+  oai_error error = oai_error_of(e);
+  if (!strcmp(error.param, "prompt")) error.param = prompt_field;
+  return error;
+}
+
 void gw_respond_error(http_conn *c, const oai_error *e) {
   const char *more = "";
   if (e->status == 401) more = "WWW-Authenticate: Bearer\r\n";

@@ -59,6 +59,9 @@ size_t gw_cors_lines(void *ctx, http_conn *c, char *out, size_t cap);
 void gw_respond_error(http_conn *c, const oai_error *e);
 void gw_respond_error_with(http_conn *c, const oai_error *e, const char *fields); /* with these header lines, too */
 void gw_respond_json(http_conn *c, tri_buf *b, const char *fields);
+void gw_respond_no_coordinator(http_conn *c);
+/* Returns the coordinator's error for an endpoint whose field of prompts has this name. */
+oai_error gw_error_of(const trireme_error *e, const char *prompt_field);
 
 /* ---- request_id.c ---- */
 
@@ -138,6 +141,8 @@ bool gw_exchange_has_more(const gw_exchange *x);
 void gw_exchange_close(gw_exchange *x);
 /* The same, with an error in its place; not of a stream that has begun. */
 void gw_exchange_fail(gw_exchange *x, const oai_error *e);
+/* Returns whether there is a coordinator to ask; else the exchange is over, with an error that says so. */
+bool gw_exchange_has_coordinator(gw_exchange *x);
 /* The gateway ends before the answer has: an error in its place, or at a stream's end. */
 void gw_exchange_cut(gw_exchange *x);
 void gw_jobs_take(gateway *g, const trireme_event *e);
@@ -154,6 +159,9 @@ tri_status gw_parse_body(const tri_buf *body, tri_json_doc **out, tri_error *err
 size_t gw_most_documents(size_t max_body);
 /* Writes header lines: X-Trireme-Ignored, where a field was ignored, which the log names once. */
 void gw_ignored_fields(gateway *g, const oai_ignored *ignored, char out[256]);
+/* The header lines of an answer: its id, and X-Trireme-Ignored (gw_ignored_fields). */
+enum { GW_ANSWER_LINES = 448 };
+void gw_answer_lines(gateway *g, const http_conn *c, const oai_ignored *ignored, char out[GW_ANSWER_LINES]);
 
 /* ---- the endpoints: each answers a whole request, now or later ---- */
 

@@ -177,6 +177,13 @@ void gw_exchange_fail(gw_exchange *x, const oai_error *e) {
   gw_exchange_close(x);
 }
 
+bool gw_exchange_has_coordinator(gw_exchange *x) {
+  if (x->g->client) return true;
+  gw_respond_no_coordinator(x->conn);
+  gw_exchange_close(x);
+  return false;
+}
+
 void gw_exchange_cut(gw_exchange *x) {
   trireme_event e = {
       .kind = TRIREME_EVENT_ERROR,

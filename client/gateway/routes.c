@@ -113,7 +113,7 @@ void gw_on_request(void *ctx, http_conn *c) {
   if (!away || r->alone)
     answers[r - gw_paths](g, c);
   else
-    gw_respond_error(c, &(oai_error){503, "closed", "", "there is no connection to the coordinator"});
+    gw_respond_no_coordinator(c);
 }
 
 void gw_on_answer(void *ctx, http_conn *c, int status, const char *fields) {

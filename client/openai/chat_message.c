@@ -75,12 +75,10 @@ static void keep(void *ctx, chat_part part, const char *s, size_t len) {
 
 void oai_chat_message_write(const oai_chat_message *m, tri_buf *out) {
   if (m->reasoning.len) tri_json_put_text(out, "reasoning_content", m->reasoning.data, m->reasoning.len);
-  if (m->text.len || !m->num_calls) {
+  if (m->text.len || !m->num_calls)
     tri_json_put_text(out, "content", m->text.data ? m->text.data : "", m->text.len);
-  } else {
-    tri_json_add_key(out, "content");
-    tri_text_add(out, "null", 4);
-  }
+  else
+    tri_json_put_value(out, "content", NULL);
   if (m->num_calls) {
     tri_json_open(out, "tool_calls", '[');
     tri_text_add(out, m->calls.data, m->calls.len);
