@@ -1,5 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A connection: how it begins, and what goes over it. */
+/* A connection: how it begins, and what goes over it.
+ *
+ * Sending: the message is packed into c->buf. Without kept requests it is sent, for as long as the deadline allows.
+ * With them it is kept first; it is sent at once only while the connection is up and nothing older waits, so that
+ * requests arrive in the order of the calls.
+ * Receiving: a frame holds one message or several. c->rest points into the link's memory of the last frame, and each
+ * message is unpacked from there in turn, valid until the next one is. A frame must be used up before the next is
+ * taken. The end: a connection may be lost with frames still unread. The loss is noted, one more read is tried, and
+ * only when that finds nothing the end counts: all that a coordinator sent before it reaches the program. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -32,6 +40,8 @@ static trireme_result cut_off(const trireme *c, trireme_error *error) {
                                     : "it wants keys: --key-file, made by trireme keygen, and --server-key");
 }
 
+/* Says why there is no connection, as closely as can be told from here: a socket of another user, keys that are missing
+ * or wrong, a coordinator that is full, or one that has gone. */
 static trireme_result lost(trireme *c, trireme_error *error) {
   bool refused = c->link && tri_zlink_look(c->link, NULL) == TRI_ZLINK_REFUSED;
   unsigned long uid;
@@ -63,7 +73,7 @@ static int ms_until(int64_t deadline_ns) {
   return left > 0 ? (int)((left + 999999) / 1000000) : 0;
 }
 
-/* Sends c->buf. */
+/* Sends c->buf, and waits for room until the deadline. TRIREME_TIMEOUT: nothing of it was sent. */
 static trireme_result send_buf(trireme *c, int64_t deadline_ns, trireme_error *error) {
   tri_status st = tri_zlink_send(c->link, c->buf.data, c->buf.len);
   if (st == TRI_AGAIN) st = tri_zlink_send_wait(c->link, c->buf.data, c->buf.len, ms_until(deadline_ns));
@@ -176,6 +186,8 @@ static trireme_result await_news(trireme *c, int64_t deadline_ns, trireme_error 
   return tri_client_say(error, TRIREME_INTERRUPTED, TRI_ABORTED, NULL, "interrupted by a signal");
 }
 
+/* The order is fixed: requests that this library has ended itself, messages of the frame at hand, the end, then new
+ * frames. Each round does what is due first (tri_client_turn), so that a wait is never for longer than that. */
 trireme_result tri_client_receive(trireme *c, int64_t deadline_ns, trireme_error *error) {
   for (bool ended = false, again;;) {
     tri_client_turn(c);
@@ -197,6 +209,8 @@ trireme_result tri_client_receive(trireme *c, int64_t deadline_ns, trireme_error
 
 /* ---- connecting ---- */
 
+/* Sends the hello and waits for its answer, which has the limits of this coordinator. Nothing is kept yet, so a loss
+ * here is an error of the call. */
 static trireme_result say_hello(trireme *c, int64_t deadline, trireme_error *error) {
   tri_status st = tri_client_pack_hello(c);
   if (st == TRI_NO_MEMORY) return tri_client_fail_status(error, st, &(tri_error){.status = st});

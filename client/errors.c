@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Errors of calls, and the sizes of structs by which versions of the header are distinguished. */
+/* Errors of calls, and the sizes of structs by which versions of the header are distinguished.
+ *
+ * A struct only grows at its end, and its first member is its size as the program was compiled. A smaller one is put
+ * over the defaults, so that members it does not know have theirs; a larger one comes from a newer header and is
+ * refused, since it may ask for what this library cannot do. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From the wire's replies to the library's events: texts get their NUL, everything lives in the event's arena. */
+/* From the wire's replies to the library's events: texts get their NUL, everything lives in the event's arena.
+ *
+ * Arrays of numbers and ids are not copied: they stay where unpacking has put them. So an event is valid until the next
+ * one is taken in. A failed allocation of a text is only noted (c->no_memory) and counts
+ * at the end; the message stays in c->msg, and the next call tries again. */
 #include "client/internal.h"
 
 static const char *text(trireme *c, tri_wire_str s) {

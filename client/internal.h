@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shared by the files of libtrireme only. */
+/* Shared by the files of libtrireme only. Functions named tri_client_* are hidden: the library's own symbols are those
+ * of trireme.h. None locks, as a connection belongs to one thread at a time. Times are of the monotonic clock in
+ * nanoseconds. */
 #ifndef TRI_CLIENT_INTERNAL_H
 #define TRI_CLIENT_INTERNAL_H
 
@@ -53,6 +55,7 @@ struct trireme {
 };
 
 #pragma GCC visibility push(hidden)
+/* Fills in an error (NULL: it is not wanted) and returns r, for `return tri_client_say(...)`. */
 __attribute__((format(printf, 5, 6))) trireme_result
 tri_client_say(trireme_error *error, trireme_result r, tri_status code, const char *field, const char *fmt, ...);
 trireme_result tri_client_fail(trireme_error *error, trireme_result r, const tri_error *err);

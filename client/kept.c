@@ -1,4 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A request from its call to its last answer:
+ *
+ *   added, unsent -> sent -> accepted -> (tokens: seen) -> forgotten with its last answer
+ *        ^                                  |
+ *        +--- the connection was lost ------+   as itself, or once seen as an attach
+ *
+ * An attach gives the whole answer again, from its beginning. Each part of an answer (a choice, or the prompt)
+ * therefore has two extents: `ids` and `text`, what the program was given, and `ids_now` and `text_now`, what has come
+ * over this connection. While the second is shorter, what comes is swallowed and hashed; where it reaches the first,
+ * the hashes must be equal, or it is another answer; from there on both grow together. A hash stands for what was
+ * given, so that no answer has to be stored.
+ *
+ * Cancels are requests too. One whose submit is kept is linked to it and, once accepted, lives as long as the submit:
+ * over a new connection both are sent again in their order. One without such a submit ends with its answer.
+ *
+ * Lists: an entry is in `all`, in the order of the calls, and in `unsent` while it waits; or in `ended` alone, where it
+ * waits to be given as an error. Buckets of a hash table find it by its number and, for a submit, by its request id. */
 #include "client/kept.h"
 
 #include <stdio.h>
@@ -345,7 +362,9 @@ static tri_kept_verdict take_tokens(tri_kept *k, tri_arena *arena, kept *e, tri_
   return KEPT_GIVE;
 }
 
-/* Returns KEPT_LEAVING or KEPT_DROP where the request continues. */
+/* An error ends a request, but for two cases. A coordinator that ends says so of each job: KEPT_LEAVING, and the next
+ * one continues it. One that does not know the job of an attach is asked again for it from the beginning where the
+ * draws are fixed: KEPT_DROP. */
 static tri_kept_verdict take_error(tri_kept *k, kept *e, tri_server_msg *m) {
   bool forgotten = is_code(m, "not_found") && e->attaches;
   if (is_code(m, LOST)) {
@@ -372,6 +391,8 @@ static bool is_over_as_cancel(const kept *e, const tri_server_msg *m) {
   return e->op == TRI_OP_CANCEL && (m->op != TRI_REPLY_ACCEPTED || !e->target);
 }
 
+/* A second `accepted`, and any answer to a cancel that was sent again, says nothing new to the program; the last one
+ * still ends the entry. */
 tri_kept_verdict tri_kept_take(tri_kept *k, tri_arena *arena, tri_server_msg *m) {
   kept *e = find(k, m->id);
   tri_kept_verdict verdict = KEPT_GIVE;
@@ -395,6 +416,7 @@ tri_kept_verdict tri_kept_take(tri_kept *k, tri_arena *arena, tri_server_msg *m)
 
 /* ---- without a connection ---- */
 
+/* Moves an entry to those that have ended; its cancels stand for themselves from then on. */
 static void end(tri_kept *k, kept *e, const char *why) {
   for (kept *c; (c = LIST_FIRST(&e->cancels));) set_target(c, NULL);
   take_out(k, e);
@@ -406,6 +428,8 @@ static void end(tri_kept *k, kept *e, const char *why) {
   if (why != k->why) snprintf(k->why, sizeof k->why, "%s", why);
 }
 
+/* A request may be what ends each coordinator it is sent to. Its time runs from the first loss after it was sent, and
+ * only an answer or a connection that has lasted stops it; after the patience it ends, and the others have peace. */
 void tri_kept_lost(tri_kept *k, int64_t now_ns, int64_t lasted_ns) {
   for (kept *e = TAILQ_FIRST(&k->all), *next; e; e = next) {
     next = TAILQ_NEXT(e, links);

@@ -1,6 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A connection that was lost is made again, and what is kept is asked again over the new one. Nothing here waits: the
- * calls of the program do, and return when something is due. */
+ * calls of the program do, and return when something is due.
+ *
+ *   UP --lost--> AWAY --after a pause: call--> CALLING --link is up: hello sent--> GREETING --hello--> UP
+ *                 ^----------- no link, no hello, or not in time -----------------------+
+ *
+ * lost_ns runs from the loss to the next UP, over all attempts; after reconnect_timeout_ms of it all requests end with
+ * an error and the connection is over for good. next_ns is the time of the next step in each phase: AWAY, the next
+ * attempt; CALLING and GREETING, the end of this one; UP, when more is sent over a link that was full. In UP a
+ * coordinator that says it is leaving is sent nothing more, and its loss follows. */
 #include <stdio.h>
 
 #include "client/internal.h"
@@ -11,6 +19,7 @@ enum {
   ROOM_MS = 10    /* before more is sent over a connection that was full */
 };
 
+/* The link's descriptors must leave the epoll before the link closes them. */
 static void hang_up(trireme *c) {
   tri_client_watch_link(c, false);
   tri_zlink_close(c->link);
@@ -44,6 +53,7 @@ static void give_up(trireme *c) {
   c->over = true;
 }
 
+/* Sends what waits, in its order, as far as the link has room. */
 static void send_kept(trireme *c) {
   const void *bytes;
   size_t len;

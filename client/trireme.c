@@ -1,4 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The calls of the library: a public struct becomes a message of the wire, is checked as far as its size and limits
+ * say, numbered and sent. All numbers of a request with defaults and limits come from one table, TRI_SAMPLING_NUMBERS:
+ * INIT gives each its default, PUT copies it, and for those that may be absent sets has_NAME. Most values are checked
+ * by the coordinator, so that all clients get the same errors.
+ *
+ * c->out is filled in place and points into the program's memory until it is packed, within the same call. A number is
+ * used up only by a request that was sent. One thread at a time may use a connection. */
 #include "client/trireme.h"
 
 #include <errno.h>
@@ -89,6 +96,7 @@ static trireme_result put_lists(const trireme_request *r, tri_sampling *p, tri_a
 _Static_assert((int)TRIREME_EARLY_TRUE == (int)TRI_EARLY_TRUE && (int)TRIREME_EARLY_NEVER == (int)TRI_EARLY_NEVER,
                "the same names");
 
+/* A request without an id gets a random one here: a connection that is made again attaches by it. */
 static trireme_result put_submit(const trireme_request *r, tri_submit *s, tri_arena *arena, trireme_error *error) {
   tri_submit_init(s);
   tri_sampling *p = &s->sampling;

@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The core only passes inputs on: each goes to the part that it is for, then jobs are dispatched if the input may have
+ * made room, and what is new goes out (deliver_all). Parts see those below them alone: queue the replicas, jobs both.
+ * What replicas have to say to jobs goes through the hooks. */
 #include "coordinator/core.h"
 
 #include "coordinator/core_impl.h"

@@ -12,6 +12,7 @@
 #include "coordinator/core_config.h"
 #include "coordinator/jobs/recovery.h"
 
+/* Copies *config, but not what its pointers lead to. Times of all calls are tri_now_ns, and never go back. */
 tri_status tri_core_create(const tri_core_config *config, int64_t now, tri_core **out);
 void tri_core_destroy(tri_core *c); /* NULL is fine */
 
@@ -23,8 +24,11 @@ void tri_core_client(tri_core *c, int64_t now, const tri_peer *from, const tri_c
 void tri_core_client_error(tri_core *c, int64_t now, const tri_peer *from, uint64_t id, const tri_error *err);
 /* Connections of clients have ended: those that had them are looked for soon. */
 void tri_core_connections_ended(tri_core *c, int64_t now, const tri_connections *ended);
+/* Brings what tri_core_io.tokenize had put off: ids are borrowed for the call, st says why there are none. A job that
+ * is gone is passed over. */
 void tri_core_tokenized(tri_core *c, int64_t now, uint64_t job, tri_status st, const uint32_t *ids, size_t count,
                         size_t second);
+/* Takes a rank's message. One that does not come over the connection of the rank that it names is passed over. */
 void tri_core_worker(tri_core *c, int64_t now, const tri_peer *from, const tri_replica_msg *m);
 /* A replica has ended, as its supervisor sees: it gets no jobs any more, and is lost as soon as what its ranks may
  * have said before has had time to come, which tells more than `reason`. */

@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The loop around the core: what comes over the sockets, from the supervisor, by signals and from the clock. */
+/* The loop around the core: what comes over the sockets, from the supervisor, by signals and from the clock.
+ *
+ * One thread, one poll, no locks: each turn takes what has come from every source, up to a bound for each so that
+ * clients cannot keep workers waiting, then ticks ten times a second, then flushes. What the core has recorded is
+ * written to the journal before a message that depends on it leaves: in flush for all of a turn, or earlier where the
+ * records of a turn become many. Only the write is waited for here; what waits for the disk is answered later, through
+ * the recorder's descriptor. */
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
@@ -22,7 +28,8 @@ enum {
 
 static double cpu_seconds(void) { return (double)tri_process_cpu_ns() / 1e9; }
 
-/* Counts since the last whole second. An idle time counts in the rate, but what the process did in it made no token. */
+/* Returns the counts since the last whole second. Idle time counts in the rate; the CPU time of a second without tokens
+ * does not, as it made none. */
 static struct server_second since_last(const struct server *s, int64_t now) {
   uint64_t tokens = tri_core_generated_tokens(s->core) - s->tokens_before;
   return (struct server_second){tokens, tokens ? cpu_seconds() - s->cpu_before : 0,

@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Resident memory is all that can be seen of what the library of the sockets holds. What is known to be held on purpose
+ * (answers that are cached, jobs) is taken off; the rest above the cap is taken for clients' messages. Before anything
+ * is closed the allocator gives back what is free: fragmentation is no attack. */
 #include "coordinator/memory_watch.h"
 
 #include <malloc.h>
@@ -28,7 +31,8 @@ void tri_memory_watch_begin(tri_memory_watch *w, double cap_mb) {
 
 static double growth(const tri_memory_watch *w, double mb) { return mb - w->base_mb - w->kept_mb; }
 
-/* Above the cap. */
+/* Returns whether memory that is above the cap is that of jobs: closing connections would free little of it, so new
+ * jobs are refused instead. */
 static bool is_of_jobs(tri_memory_watch *w, double mb) {
   bool crowded = growth(w, mb) - w->jobs_mb < w->cap_mb / SOCKETS_SHARE;
   if (crowded && !w->is_crowded)

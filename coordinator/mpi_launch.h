@@ -10,8 +10,8 @@
 #include "coordinator/net/sockets.h"
 
 /* Joins the job. interface: as of tri_network_use. *one_host: every rank runs on this host; *keys: those of the
- * workers. A start without progress
- * for limit_s ends the process (see start_watch.h), until the hand-out. */
+ * workers, the caller's to free. A start without progress for limit_s ends the process (see start_watch.h), until the
+ * hand-out. TRI_USAGE: this is not the first process, or the only one. */
 tri_status tri_mpi_launch_join(int *argc, char ***argv, double limit_s, const char *interface, bool *one_host,
                                tri_rank_keys *keys, tri_error *err);
 /* The broadcast that the workers wait for. */

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The calls of the core on the world, and how it is made. */
+/* The calls of the core on the world, and how it is made. All of them are made by the loop's thread, from within a call
+ * on the core: of the core's inputs they may call none but the flag of the journal's room. A message is packed into one
+ * buffer that all share, and queued or copied before the next one. */
 #include "coordinator/server.h"
 
 #include <math.h>

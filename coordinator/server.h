@@ -42,12 +42,14 @@ struct server {
   tri_shares shares;
   int signal_fd;
   tri_supervisor supervisor;
+  /* draining: no new jobs, until drain_deadline; leaving: this turn is the last; failed: with an exit code that says
+   * so; said_where: the log has had the lines for users, with the first replica that was ready */
   bool draining, leaving, failed, said_where;
   tri_signal_history signals;
   int64_t drain_deadline, last_tick, last_second;
   struct server_second window[SERVER_WINDOW_S]; /* the last seconds */
-  unsigned num_seconds;
-  uint64_t tokens_before;
+  unsigned num_seconds;   /* that were counted: the next one goes to this index of the window, which is a ring */
+  uint64_t tokens_before; /* as of last_second, as the next */
   double cpu_before;
   tri_core_facts facts; /* cpu_us_per_token: when there were tokens last */
   tri_memory_watch memory;

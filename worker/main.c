@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* trireme-worker: one rank of a replica. */
+/* trireme-worker: one rank of a replica.
+ *
+ * A start is a chain of collectives in the same order on every rank: the world, how to wait, the options, the layout,
+ * the weights' hash, loading, the hash again. What one rank alone may find wrong is agreed on inside of them, so that
+ * no rank waits in a collective that another has left; where that is not possible the rank ends its process (leave) and
+ * the launcher ends the others. The control thread runs from the moment the rank is known, so that the coordinator
+ * hears of a start that takes minutes, and of the reason where it fails. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -302,6 +308,7 @@ static tri_status start(tri_worker *w, int *argc, char ***argv, tri_error *err) 
    * program that takes one makes rounds through shared memory ten times slower than MPI's messages, which is not
    * understood yet. */
   cc.messages_only = cc.policy.spin_us > 0;
+  /* The same ranks again, in a communicator that waits as has been agreed: the first one had to be made before. */
   st = tri_comm_split(joined, 0, w->rank, &cc, &world);
   if (st != TRI_OK) {
     tri_fail(err, st, "comm", "cannot form the replica: %s", tri_status_text(st));

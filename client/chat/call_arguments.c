@@ -29,7 +29,8 @@ static bool is_object(const char *s, size_t n) {
   return *s == '{' && !json_scan_missing(&scan, missing);
 }
 
-/* Takes null, or a text that is whole. */
+/* Takes null, or a text that is whole. CALL_IS_NONE: it says no object; its last byte is not taken, so that the caller
+ * has all but that in `held`. */
 static tri_status take_text(call_arguments *a, tri_buf *out, call_step *step) {
   tri_json_doc *doc = NULL;
   size_t n = a->held.len, inner_len = 0;

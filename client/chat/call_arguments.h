@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The arguments of a call that are JSON, byte by byte. An
- * object is passed on as it comes, byte for byte, as far as brackets and a quote after it make it whole at any time:
- * what they do not is held (a key until its value begins, and all before the first value). Nothing (null, or a text
- * without anything) is an empty object, and some models write an object as a text of JSON: these are held until they
- * are whole. */
+/* The arguments of a call that are JSON, byte by byte. An object is passed on as it comes, byte for byte, as far as
+ * brackets and a quote after it make it whole at any time: what they do not is held (a key until its value begins, and
+ * all before the first value). Nothing (null, or a text without anything) is an empty object, and some models write an
+ * object as a text of JSON: these are held until they are whole.
+ *
+ * So at each moment what was passed on, with `missing` after it, is an object of JSON: an answer that is cut leaves a
+ * client with one that it can parse. */
 #ifndef TRI_CLIENT_CHAT_CALL_ARGUMENTS_H
 #define TRI_CLIENT_CHAT_CALL_ARGUMENTS_H
 

@@ -1,4 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* An automaton whose input is one byte at a time, for three forms of a call.
+ *
+ *   an object:  BEFORE -{-> BEFORE_KEY -"-> IN_KEY -"-> BEFORE_COLON -:-> BEFORE_VALUE -> IN_VALUE -> BEHIND_VALUE
+ *               and from there with a comma to BEFORE_KEY, with } to the end
+ *   a name:     BEFORE or IN_NAME, NAME up to { or > -> BEFORE_ARGUMENTS -> IN_VALUE, whose end ends the call
+ *
+ * Three kinds of values: the name, which is collected and parsed when it is whole; arguments, which call_arguments.c
+ * takes and passes on as they come; all others, of which only brackets and strings are followed to find their end.
+ * `pending` counts the bytes since something was last gained, by which chat_answer.c tells what of a call that turns
+ * out to be none must be shown as text. */
 #include "client/chat/call_scan.h"
 
 #include <string.h>

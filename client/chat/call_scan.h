@@ -43,7 +43,8 @@ typedef struct call_scan {
 /* Begins the next call, and keeps the memory. in_list stays. */
 void call_scan_begin(call_scan *s, call_form form);
 void call_scan_free(call_scan *s);
-/* TRI_OK or TRI_NO_MEMORY. */
+/* Takes the next byte. *step says whether the call continues, has ended with this byte, or is none. TRI_OK or
+ * TRI_NO_MEMORY. */
 tri_status call_scan_byte(call_scan *s, char c, call_step *step);
 /* The same of a call of tags alone. */
 tri_status call_tags_byte(call_scan *s, char c, call_step *step);

@@ -1,8 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A call that is written as tags. Its arguments are made JSON, one parameter at a time.
  *
- * Models leave out closing tags, and write tags in values. A value therefore ends where
- * the tags after it continue as a call does; any other tag is a part of it. */
+ * Models leave out closing tags, and write tags in values. A value therefore ends where the tags after it continue as a
+ * call does; any other tag is a part of it. All of a value is collected, and with each > the text is looked at from its
+ * end backwards: which tag is that, and what stands before it? Four things end a value:
+ *   </function> after </parameter>                                    the call ends
+ *   <parameter=KEY> after </parameter>, or at a line's beginning with another KEY that the tool has
+ *                                                                     the next parameter begins
+ *   </tool_call> after </function> or </parameter>                    the call ends, and the tag is read again
+ *   <tool_call> or <function= after one of these                      likewise: the next call begins
+ * BEFORE_TAG is between tags, IN_TAG in one before a value, IN_PARAMETER in a value. */
 #include <string.h>
 
 #include "client/chat/call_scan.h"

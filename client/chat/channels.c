@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Bytes are collected in `held` and the states use them up from its beginning; one that may be the first part of a
+ * marker waits for the rest. IN_HEADER -<|message|>-> IN_BODY -marker-> BETWEEN -<|start|> or <|channel|>-> IN_HEADER.
+ * A body is given as it comes, to the part that its header says; one of a call passes through call_arguments.c. A
+ * header that has no end within LONGEST_HEADER bytes is dropped up to there, so that memory is bounded. */
 #include "client/chat/channels.h"
 
 #include <string.h>

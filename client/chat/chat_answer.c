@@ -1,4 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* `held` has the bytes that no state has used; each state says how many it uses, and that it waits by using none.
+ *
+ *   AT_BEGINNING -<think>-> IN_REASONING -</think>-> IN_TEXT -marker-> IN_CALL -whole-> BEHIND_CALL -end marker->
+ * IN_TEXT
+ *        \--anything else: IN_TEXT                          \--none after all: IN_TEXT      \--another call: IN_CALL
+ *
+ * A call has two stages. Until its name is given (`begun`) it may turn out to be text: `raw` keeps all of its bytes for
+ * that. From then on clients have a part of it, which cannot be taken back: `raw` keeps only what was read since the
+ * last part was given, and a call that breaks is completed with brackets, what is in `raw` becoming text.
+ * White space between calls, and around them, is dropped; `blank` says that the text so far has nothing else. */
 #include "client/chat/chat_answer.h"
 
 #include <string.h>

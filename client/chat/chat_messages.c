@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Checks come first, over all messages; then all are written as JSON, by the form of the template, and parsed again:
+ * templates work on such documents, and the client's own stays as it was. */
 #include "client/chat/chat_messages.h"
 
 #include <stdio.h>
@@ -177,6 +179,7 @@ static tri_status put_plain_member(void *ctx, const char *key, const tri_json *v
   return m->b->failed ? TRI_NO_MEMORY : TRI_OK;
 }
 
+/* Templates read one of three names: each gets what the first of them has that is a text. */
 static void put_reasoning(tri_buf *b, const tri_json *message, const chat_form *form) {
   const tri_json *found = NULL;
   for (int i = 0; i < NUM_REASONING && !found; i++)

@@ -1,4 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A template does not say what it takes: content as a text or as parts, arguments as an object or as its text, roles,
+ * null calls. It is therefore rendered with small conversations when it is loaded, and a word in them is looked for in
+ * what comes out. The form of calls and the developer role are looked for in its source. What cannot be found out so
+ * (members that are null) is tried a second time when a request fails.
+ *
+ * A model may have a second template, for requests with tools; each has its own form. */
 #include "client/chat/chat_template.h"
 
 #include <limits.h>
@@ -184,6 +190,8 @@ static tri_status read_file(chat_template *t, const char *path, tri_error *err) 
   return st;
 }
 
+/* The order of sources: a file that was named, chat_template.jinja, tokenizer_config.json. The special tokens come from
+ * the last one and from special_tokens_map.json in any case. */
 static tri_status load(chat_template *t, const char *dir, const char *file, tri_error *err) {
   char path[PATH_MAX];
   tri_error why = {0};
@@ -202,9 +210,8 @@ static tri_status load(chat_template *t, const char *dir, const char *file, tri_
   return tri_fail(err, st, why.field, "%s", why.message[0] ? why.message : tri_status_text(st));
 }
 
-tri_status chat_template_load(const char *model_dir, const char *file, chat_template **out, tri_error *err) {
-  chat_template *t = tri_calloc(1, sizeof *t);
-  tri_status st = t ? load(t, model_dir, file, err) : TRI_NO_MEMORY;
+/* Gives a template that was made, or frees it. */
+static tri_status give(chat_template *t, tri_status st, chat_template **out) {
   if (st == TRI_OK)
     *out = t;
   else
@@ -212,14 +219,14 @@ tri_status chat_template_load(const char *model_dir, const char *file, chat_temp
   return st;
 }
 
+tri_status chat_template_load(const char *model_dir, const char *file, chat_template **out, tri_error *err) {
+  chat_template *t = tri_calloc(1, sizeof *t);
+  return give(t, t ? load(t, model_dir, file, err) : TRI_NO_MEMORY, out);
+}
+
 tri_status chat_template_make(const char *source, size_t len, chat_template **out, tri_error *err) {
   chat_template *t = tri_calloc(1, sizeof *t);
-  tri_status st = t ? make_form(source, len, &t->plain, err) : TRI_NO_MEMORY;
-  if (st == TRI_OK)
-    *out = t;
-  else
-    chat_template_free(t);
-  return st;
+  return give(t, t ? make_form(source, len, &t->plain, err) : TRI_NO_MEMORY, out);
 }
 
 void chat_template_free(chat_template *t) {
@@ -260,6 +267,8 @@ static tri_status add_own(void *ctx, const char *key, const tri_json *value) {
   return TRI_OK;
 }
 
+/* The variables of transformers' apply_chat_template. Values from the client are marked as foreign: their text is not
+ * encoded as special tokens. */
 static tri_status set_variables(const chat_template *t, const chat_request *r, const tri_json *messages,
                                 const tri_json *flags, struct variables *v, tri_error *err) {
   bool has_tools = tri_json_size(r->tools) > 0;

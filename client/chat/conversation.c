@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Messages are kept as one text of JSON without its end: to add one appends, to forget cuts, and a prompt closes the
+ * array for as long as it is parsed. */
 #include "client/chat/conversation.h"
 
 #include <limits.h>

@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A pushdown automaton: the state says what may come next, and the stack is one bit for each open bracket (object or
+ * array), in 64 bits. It decides with each byte and keeps no text, so that its memory is bounded and a prefix of a
+ * value is known to be one. A number ends with the byte after it, which then counts as the byte after a value. */
 #include "client/chat/json_scan.h"
 
 #include <stddef.h>

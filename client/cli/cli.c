@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Exit codes: usage, where the request itself is wrong; refused, where it is one that this cluster does not serve;
+ * failed, for all else, which may succeed another time. cli.h says when each function prints. */
 #include <stdarg.h>
 #include <string.h>
 
@@ -27,6 +29,14 @@ bool cli_shows_field(const char *field, const char *message) {
   return typed && field[0] && !strstr(message, field);
 }
 
+trireme_error cli_error_of(tri_status st, const tri_error *err) {
+  trireme_error e = {0};
+  snprintf(e.code, sizeof e.code, "%s", tri_status_code(st));
+  snprintf(e.field, sizeof e.field, "%s", err->field);
+  snprintf(e.message, sizeof e.message, "%s", err->message[0] ? err->message : tri_status_text(st));
+  return e;
+}
+
 int cli_fail(const trireme_error *e) {
   const char *message = e->message[0] ? e->message : "failed";
   if (cli_shows_field(e->field, message))
@@ -48,23 +58,26 @@ int cli_output_failed(const FILE *out) {
   return TRI_EXIT_FAILED;
 }
 
+static void print(const char *program, const char *fmt, va_list ap) {
+  fprintf(stderr, "%s: ", program);
+  vfprintf(stderr, fmt, ap);
+  fputc('\n', stderr);
+}
+
 int cli_failed(const char *program, const char *fmt, ...) {
   va_list ap;
-  fprintf(stderr, "%s: ", program);
   va_start(ap, fmt);
-  vfprintf(stderr, fmt, ap);
+  print(program, fmt, ap);
   va_end(ap);
-  fputc('\n', stderr);
   return TRI_EXIT_FAILED;
 }
 
 int cli_usage(const char *program, const char *fmt, ...) {
   va_list ap;
-  fprintf(stderr, "%s: ", program);
   va_start(ap, fmt);
-  vfprintf(stderr, fmt, ap);
+  print(program, fmt, ap);
   va_end(ap);
-  fprintf(stderr, "\nTry '%s --help'.\n", program);
+  fprintf(stderr, "Try '%s --help'.\n", program);
   return TRI_EXIT_USAGE;
 }
 
@@ -93,6 +106,7 @@ static void say(cli_presence *p, bool away) {
                : "a coordinator is there again");
 }
 
+/* Waits in short steps, as libtrireme has no event for a coordinator that is away. */
 trireme_result cli_next(trireme *c, int timeout_ms, cli_presence *p, trireme_event *e, trireme_error *error) {
   enum { LOOK_MS = 500 };
   int left = timeout_ms;

@@ -58,6 +58,8 @@ int cli_connect(const cli_connection *connection, trireme **out);
 /* Returns whether an error's field goes before its message: not where the message names it, or when it is one of the
  * protocol's that users do not type. */
 bool cli_shows_field(const char *field, const char *message);
+/* Returns the library's form of an error of this program's own. */
+trireme_error cli_error_of(tri_status st, const tri_error *err);
 /* One line on stderr; returns the exit code that suits the error's code. */
 int cli_fail(const trireme_error *error);
 /* The same of an error that the coordinator answered with: what it does not take was refused, and is not bad usage. */

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One line of a file of inputs, as `embed --file` takes them. */
+/* One line of a file of inputs, as `embed --file` takes them. Members that are no fields may be the user's own (an id,
+ * a title) and are copied to the answer as they are. A name close to a field's is refused instead: a slip would
+ * otherwise turn into a default without a word. */
 #include <string.h>
 
 #include "client/cli/request.h"

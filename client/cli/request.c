@@ -1,5 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A request from options and from JSON lines, by one table. */
+/* A request from options and from JSON lines, by one table.
+ *
+ * request_table is the list of options, whose limits and help come from the protocol's fields of the same names. A
+ * member of a line is looked up there with _ for -, and a plain value is written as text and stored as the option would
+ * be: one set of limits, one set of messages. Fields with a form of their own (lists, texts, ids) have readers.
+ *
+ * Memory: a line's request starts as a copy of the defaults and shares their lists. A reader that replaces one
+ * allocates it and sets both the owner (ids, bias, stop_text...) and the view in `r`; owners start as NULL, so
+ * cli_request_free frees what the line has brought and nothing of the defaults. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -181,6 +189,8 @@ static tri_status option_bias(cli_request *q, tri_error *err) {
   return TRI_OK;
 }
 
+/* Options are positive where the library's members are negative (--no-cache turns `cache` off, no_cache is set): the
+ * table has the first ones, and here they are turned. */
 tri_status cli_request_finish(cli_request *q, const tri_options *parsed, tri_error *err) {
   q->r.has_seed = tri_options_given(parsed, "seed");
   q->r.no_stream = !q->stream;
@@ -461,6 +471,7 @@ void cli_line_failed(const char *file, uint64_t line, const char *field, const c
           message);
 }
 
+/* The parser knows one line and says "JSON line 1"; that is removed, as the message names the file's line. */
 tri_status cli_parse_line(const char *line, size_t len, tri_json_doc **out, tri_error *err) {
   static const char prefix[] = "JSON line 1 ";
   size_t valid = tri_utf8_prefix(line, len);

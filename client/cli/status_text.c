@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sentences of a status, for status and top. */
+/* Sentences of a status, for status and top. Each writes one sentence about one replica, without a line's end, or an
+ * empty text where there is nothing to say; totals count since the replica's start. */
 #include "client/cli/status_text.h"
 
 #include <stdio.h>

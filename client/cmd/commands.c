@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Subcommands with large libraries are programs of their own and replace this process: the client alone can be
+ * installed without them. */
 #include "client/cmd/commands.h"
 
 #include <errno.h>

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* embed and classify: inputs are sent as long as there is room for their answers, which come out in the inputs' order.
- */
+ *
+ * The slots are a ring: `read` counts inputs taken, `written` those that are out, and an input's slot is its count
+ * modulo the room. An answer that comes early waits in its slot; the oldest one that is missing holds up the reading
+ * once the ring is full, which bounds memory. A single input is a ring of one slot. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -112,20 +115,13 @@ static trireme_result send_request(runner *r, slot *s, const trireme_embed_reque
   return st;
 }
 
-static void say_status(const tri_error *err, trireme_error *error) {
-  snprintf(error->code, sizeof error->code, "%s", tri_status_code(err->status));
-  snprintf(error->field, sizeof error->field, "%s", err->field);
-  snprintf(error->message, sizeof error->message, "%s", err->message[0] ? err->message : tri_status_text(err->status));
-}
-
 /* Parses and sends one line. Other than OK and INVALID: the connection is of no use any more. */
 static trireme_result send_line(runner *r, slot *s, size_t len, trireme_error *error) {
   cli_embed_line l;
   tri_error err = {0};
   tri_status st = cli_embed_line_parse(&r->o->request, r->o->classify, r->line, len, &s->kept, &l, &err);
   if (st != TRI_OK) {
-    err.status = st;
-    say_status(&err, error);
+    *error = cli_error_of(st, &err);
     return TRIREME_INVALID;
   }
   trireme_result sent = send_request(r, s, &l.request, error);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Events and status as JSON. */
+/* Events and status as JSON. Members of a status come from the protocol's lists (comm/wire/status_fields.h): a new one
+ * appears here without a change, under the key that the list gives it. Keys are what scripts read, so they stay. */
 #include <math.h>
 #include <string.h>
 
@@ -92,47 +93,33 @@ static void done(tri_buf *b, const trireme_event *e) {
 #define PRINT_STR(key, x) tri_json_put_word(b, key, x)
 #define PRINT_LAYER(key, x) tri_json_put_num(b, key, (x) >= UINT32_MAX ? NAN : (double)(x)) /* null between steps */
 
-static void group(tri_buf *b, const trireme_group_status *g) { TRI_REPLICA_STATUS_FIELDS(PRINT, g) }
-
-static void rank(tri_buf *b, const trireme_rank_status *r) { TRI_RANK_STATUS_FIELDS(PRINT, r) }
-
-static void caller(tri_buf *b, const trireme_caller_status *c) { TRI_CALLER_STATUS_FIELDS(PRINT, c) }
+/* An array of objects; `members` writes those of number i. */
+#define PRINT_LIST(key, num, members)                                                                                  \
+  tri_json_open(b, key, '[');                                                                                          \
+  for (size_t i = 0; i < (num); i++) {                                                                                 \
+    tri_json_open(b, NULL, '{');                                                                                       \
+    members tri_text_add(b, "}", 1);                                                                                   \
+  }                                                                                                                    \
+  tri_text_add(b, "]", 1);
 
 void cmd_json_status(tri_buf *b, const trireme_status *s) {
   tri_text_add(b, "{", 1);
   TRI_STATUS_FIELDS(PRINT, s)
-  tri_json_add_key(b, "groups");
-  for (size_t i = 0; i < s->num_groups; i++) {
-    tri_text_add(b, i ? "},{" : "[{", i ? 3 : 2);
-    group(b, s->groups[i]);
-  }
-  tri_text_add(b, s->num_groups ? "}]" : "[]", 2);
-  tri_json_add_key(b, "ranks");
-  for (size_t i = 0; i < s->num_ranks; i++) {
-    tri_text_add(b, i ? "},{" : "[{", i ? 3 : 2);
-    rank(b, s->ranks[i]);
-  }
-  tri_text_add(b, s->num_ranks ? "}]" : "[]", 2);
-  tri_json_add_key(b, "callers");
-  for (size_t i = 0; i < s->num_callers; i++) {
-    tri_text_add(b, i ? "},{" : "[{", i ? 3 : 2);
-    caller(b, s->callers[i]);
-  }
-  tri_text_add(b, s->num_callers ? "}]" : "[]", 2);
+  PRINT_LIST("groups", s->num_groups, TRI_REPLICA_STATUS_FIELDS(PRINT, s->groups[i]))
+  PRINT_LIST("ranks", s->num_ranks, TRI_RANK_STATUS_FIELDS(PRINT, s->ranks[i]))
+  PRINT_LIST("callers", s->num_callers, TRI_CALLER_STATUS_FIELDS(PRINT, s->callers[i]))
   tri_text_add(b, "}", 1);
 }
 
+static void group_floors(tri_buf *b, const trireme_group_floors *g) {
+  tri_json_put_uint(b, "group", g->group);
+  tri_json_put_uint(b, "ranks", g->ranks);
+  tri_json_put_uint(b, "measured", g->measured);
+  TRI_ROOFLINES_FIELDS(PRINT, g)
+}
+
 static void floors(tri_buf *b, const trireme_event *e) {
-  tri_json_add_key(b, "groups");
-  for (size_t i = 0; i < e->floors.num; i++) {
-    const trireme_group_floors *g = e->floors.groups[i];
-    tri_text_add(b, i ? "},{" : "[{", i ? 3 : 2);
-    tri_json_put_uint(b, "group", g->group);
-    tri_json_put_uint(b, "ranks", g->ranks);
-    tri_json_put_uint(b, "measured", g->measured);
-    TRI_ROOFLINES_FIELDS(PRINT, g)
-  }
-  tri_text_add(b, e->floors.num ? "}]" : "[]", 2);
+  PRINT_LIST("groups", e->floors.num, group_floors(b, e->floors.groups[i]);)
 }
 
 void cmd_json_error(tri_buf *b, const char *code, const char *field, const char *message) {

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `trireme journal`: the journals of this user's clusters, where `trireme up` has them by default. */
+/* `trireme journal`: the journals of this user's clusters, where `trireme up` has them by default.
+ *
+ * A coordinator holds the lock of its journal for as long as it runs. Here the same lock is tried without waiting: to
+ * list, it is given back at once; to remove, it is held until the folder is gone, so that no coordinator starts in it
+ * meanwhile. All names are resolved in open folders, and links are not followed. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

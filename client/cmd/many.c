@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* An output is opened for appending and locked before anything is asked, and emptied only when the coordinator has been
+ * reached. The bar redraws one line of the terminal, at most every MANY_BAR_MS. */
 #include "client/cmd/many.h"
 
 #include <errno.h>

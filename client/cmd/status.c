@@ -44,26 +44,25 @@ static void print_groups(const trireme_status *s) {
 }
 
 static void print_memory(const trireme_status *s) {
+  static const char *(*const texts[])(const trireme_group_status *g, char out[CLI_STREAM_TEXT]) = {
+      cli_down_text, cli_stream_text, cli_swap_text, cli_prefix_text};
   char text[CLI_STREAM_TEXT];
-  for (size_t i = 0; i < s->num_groups; i++)
-    if (cli_down_text(s->groups[i], text)[0]) printf("%s\n", text);
-  for (size_t i = 0; i < s->num_groups; i++)
-    if (cli_stream_text(s->groups[i], text)[0]) printf("%s\n", text);
-  for (size_t i = 0; i < s->num_groups; i++)
-    if (cli_swap_text(s->groups[i], text)[0]) printf("%s\n", text);
-  for (size_t i = 0; i < s->num_groups; i++)
-    if (cli_prefix_text(s->groups[i], text)[0]) printf("%s\n", text);
+  for (size_t k = 0; k < sizeof texts / sizeof *texts; k++)
+    for (size_t i = 0; i < s->num_groups; i++)
+      if (texts[k](s->groups[i], text)[0]) printf("%s\n", text);
   if (cli_cache_text(s, text)[0]) printf("%s\n", text);
 }
 
-/* Prints the ranks as of their last reports, which are up to a second old while they compute. */
+/* Returns whether ranks of a replica show different steps: their last reports are up to a second old while they
+ * compute.
+ */
 static bool steps_differ(const trireme_status *s) {
   for (size_t i = 1; i < s->num_ranks; i++)
     if (s->ranks[i]->group == s->ranks[i - 1]->group && s->ranks[i]->step != s->ranks[i - 1]->step) return true;
   return false;
 }
 
-/* Says how old the groups' counts are, where they are not those of the coordinator, which knows its jobs at any time.
+/* Says how old the replicas' counts are, where they are not those of the coordinator, which knows its jobs at any time.
  */
 static void print_age(const trireme_status *s) {
   uint64_t running = 0, waiting = 0;
@@ -148,20 +147,14 @@ static void print_status(const trireme_status *s) {
   if (steps_differ(s)) printf("Ranks report once a second, at different moments, so their steps may differ here.\n");
 }
 
-static int show_stats(trireme *c, int timeout_ms) {
+/* Prints the answer to a question whose answer is a text: the metrics, or the load of the experts. */
+static int show_text(trireme *c, trireme_result (*ask)(trireme *c, uint64_t *id, trireme_error *error),
+                     int timeout_ms) {
   trireme_event e;
   trireme_error error = {0};
-  if (trireme_ask_stats(c, NULL, &error) || trireme_next(c, timeout_ms, &e, &error)) return cli_fail(&error);
+  if (ask(c, NULL, &error) || trireme_next(c, timeout_ms, &e, &error)) return cli_fail(&error);
   if (e.kind == TRIREME_EVENT_ERROR) return cli_refused(&e.error);
   if (e.kind == TRIREME_EVENT_STATS) fwrite(e.stats.text, 1, e.stats.text_len, stdout);
-  return TRI_EXIT_OK;
-}
-
-static int show_experts(trireme *c, int timeout_ms) {
-  trireme_event e;
-  trireme_error error = {0};
-  if (trireme_ask_experts(c, NULL, &error) || trireme_next(c, timeout_ms, &e, &error)) return cli_fail(&error);
-  if (e.kind == TRIREME_EVENT_ERROR) return cli_refused(&e.error);
   if (e.kind == TRIREME_EVENT_EXPERTS) printf("%s\n", e.experts.json);
   return TRI_EXIT_OK;
 }
@@ -192,7 +185,8 @@ static trireme_result ask_state(trireme *c, int timeout_ms, bool *settled, trire
   return r;
 }
 
-/* A coordinator that ends takes its socket file away; one that is killed, and started again, leaves it. */
+/* A coordinator that ends takes its socket file away; one that is killed, and started again, leaves it. Several looks
+ * in a row must find it gone: a new one that takes its place is without a file for a moment. */
 static bool has_ended(trireme_result r, trireme_error *error, bool was_there, int *looks) {
   enum { LOOKS = 3 };
   bool is_gone = was_there && r == TRIREME_FAILED && !strcmp(error->code, "not_found");
@@ -261,10 +255,10 @@ int cmd_status(int argc, char **argv) {
   code = o.stats + o.json + o.experts > 1 ? cli_usage(spec.program, "--json, --stats and --experts exclude each other")
                                           : connect_for_status(&o, &c);
   int timeout_ms = (int)o.connection.connect_timeout_ms;
-  if (!code && o.experts)
-    code = show_experts(c, timeout_ms);
+  if (!code && (o.experts || o.stats))
+    code = show_text(c, o.experts ? trireme_ask_experts : trireme_ask_stats, timeout_ms);
   else if (!code)
-    code = o.stats ? show_stats(c, timeout_ms) : show_status(c, timeout_ms, o.json);
+    code = show_status(c, timeout_ms, o.json);
   trireme_close(c);
   tri_options_free(parsed);
   return code;

@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* `trireme submit`: one request, whose text is printed as it comes. The first Ctrl-C cancels the job and waits for its
+ * end, CANCEL_MS for each event; the second ends the program as usual. Messages go to stderr, on a line of their own
+ * where the text has left one open. */
 #include <string.h>
 #include <unistd.h>
 

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Output lines of `submit --file`. */
+/* Output lines of `submit --file`. Tokens are collected in the slot until the job has ended, and then the line is
+ * written in the form of the input: our own (line, choices, error), or OpenAI's batch form (id, custom_id, response,
+ * error), whose bodies are those of the gateway. */
 #include <string.h>
 #include <time.h>
 
@@ -100,11 +102,6 @@ static void plain_error(submit_slot *s, const trireme_error *e) {
 
 /* ---- OpenAI's ---- */
 
-static void put_null(tri_buf *r, const char *key) {
-  tri_json_add_key(r, key);
-  tri_text_add(r, "null", 4);
-}
-
 static void begin_openai(submit_slot *s) {
   tri_buf *r = &s->result;
   tri_json_open(r, NULL, '{');
@@ -128,7 +125,7 @@ static void open_response(submit_slot *s, int status) {
 
 static void close_response(submit_slot *s) {
   tri_text_add(&s->result, "}", 1);
-  put_null(&s->result, "error");
+  tri_json_put_value(&s->result, "error", NULL);
   tri_text_add(&s->result, "}\n", 2);
 }
 
@@ -218,7 +215,7 @@ static void openai_error(submit_slot *s, const trireme_error *e, bool answered) 
     close_response(s);
     return;
   }
-  put_null(&s->result, "response");
+  tri_json_put_value(&s->result, "response", NULL);
   tri_json_open(&s->result, "error", '{');
   tri_json_put_word(&s->result, "code", shown.code);
   tri_json_put_word(&s->result, "message", shown.message);

@@ -1,5 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* submit --file: many prompts at a time, results in the order of the input. */
+/* submit --file: many prompts at a time, results in the order of the input.
+ *
+ * A line: read -> sent -> (accepted, tokens) -> done -> written, when all before it are. Lines are a list from the
+ * oldest that is not written; a table finds those in flight by their request's number. in_flight bounds how many are
+ * sent, `waiting` how many answers are kept for an older line that is slow.
+ *
+ * A full queue is no failure of a line: it counts as in flight, and is parsed and sent again after a pause that
+ * doubles, or at once for each answer that has made a place. After MOST_TRIES pauses the refusal is its answer.
+ *
+ * Each end (of the input, an interrupt, a lost connection) writes what is done: lines under way get an error, which
+ * --resume does not take for an answer. */
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -118,14 +128,6 @@ static bool write_results(batch *b) {
 
 /* ---- input ---- */
 
-static trireme_error line_error(tri_status st, const tri_error *err) {
-  trireme_error e = {0};
-  snprintf(e.code, sizeof e.code, "%s", tri_status_code(st));
-  snprintf(e.field, sizeof e.field, "%s", err->field);
-  snprintf(e.message, sizeof e.message, "%s", err->message[0] ? err->message : tri_status_text(st));
-  return e;
-}
-
 /* Sends what a line asks for. False: the connection is of no use any more. */
 static bool send_line(batch *b, submit_slot *s, const submit_request *r, trireme_error *error) {
   const trireme_request *q = s->form == SUBMIT_CHAT ? &r->chat.c.r : &r->q.r;
@@ -146,7 +148,7 @@ static bool send_again(batch *b, submit_slot *s, trireme_error *error) {
   submit_request r;
   tri_error err = {0};
   tri_status st = submit_line_parse(&b->context, s, &r, &err);
-  trireme_error e = line_error(st, &err);
+  trireme_error e = cli_error_of(st, &err);
   bool ok = true;
   s->retry_ns = 0;
   b->refused--;
@@ -220,7 +222,7 @@ static bool take_line(batch *b, size_t len, trireme_error *error) {
     b->answered_before++;
     submit_slot_free(s);
   } else {
-    trireme_error e = line_error(st, &err);
+    trireme_error e = cli_error_of(st, &err);
     append(b, s);
     if (st == TRI_OK)
       ok = send_line(b, s, &r, error);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A line of `submit --file`. */
+/* A line of `submit --file`: one with custom_id or body has OpenAI's batch form, any other our own. A line may be
+ * parsed twice, for another try: what the slot keeps of it is replaced, and choices are made once. */
 #include <string.h>
 
 #include "base/json/json_writer.h"

@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `--file --resume` of submit, embed and classify: an output that was begun. */
+/* `--file --resume` of submit, embed and classify: an output that was begun.
+ *
+ * Each whole line of it that is an answer is copied to PATH.resume and its key noted: the line's number, or for
+ * OpenAI's form the custom_id as JSON. Errors and a last line that is cut off are left out; a line that is no answer of
+ * this program ends it, since the file may be another one. Where anything was left out the copy replaces the output, so
+ * that an interrupt at any time leaves a file that can be resumed. Answers are counted by key, and each input takes
+ * one. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

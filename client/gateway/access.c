@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The log's line of a request that was refused, which the coordinator may never have heard of. It has words of the form
- * KEY=VALUE, and of what was asked the method and the path alone. */
+ * KEY=VALUE, and of what was asked the method and the path alone: a query or a body may hold what is private.
+ *
+ * A client chooses all of these values. The id was checked when it was taken (gw_id_given), the path is made printable
+ * here, and neither can forge a second line. Lines are counted in windows of one second that begin with a line, not
+ * with the clock's second. */
 #include <stdio.h>
 #include <string.h>
 
@@ -41,6 +45,8 @@ static const char *method_of(const http_conn *c) {
   return m < sizeof names / sizeof *names && names[m] ? names[m] : "-";
 }
 
+/* The id is read out of the answer's own header lines, so that the log has what the client got, also an id drawn for
+ * this answer alone. */
 void gw_access_log(gateway *g, const http_conn *c, int status, const char *fields) {
   static const char name[] = "X-Request-Id: ";
   const char *id = fields ? strstr(fields, name) : NULL;

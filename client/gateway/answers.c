@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Endpoints that tell of the server: each asks the coordinator one thing, or nothing. */
+/* Endpoints that tell of the server: each asks the coordinator one thing, or nothing.
+ *
+ * A question is an exchange whose kind is the first member of a `question`, so that its event finds both what was asked
+ * and how to write the answer without a state of its own. It has no `free` and ends with its first event. ANSWER_MS
+ * limits it: a coordinator that hangs gets a health check an error instead of an open connection. */
 #include <string.h>
 
 #include "client/gateway/gateway.h"
@@ -66,6 +70,8 @@ static void answer_model(gw_exchange *x, const trireme_event *e) {
   respond_no_model(x, e);
 }
 
+/* 200 stands for one replica that serves. The gateway's own end comes first: a load balancer shall leave before the
+ * gateway refuses. */
 static void answer_health(gw_exchange *x, const trireme_event *e) {
   tri_buf b = {0};
   if (x->g->leaving)

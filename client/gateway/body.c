@@ -25,7 +25,16 @@ void gw_ignored_fields(gateway *g, const oai_ignored *ignored, char out[256]) {
   for (char *name; (name = strsep(&rest, ","));) log_once(g, name + strspn(name, " "));
 }
 
-/* Counts what a document is made of apart from values, each of which takes memory and time far beyond its bytes. */
+void gw_answer_lines(gateway *g, const http_conn *c, const oai_ignored *ignored, char out[GW_ANSWER_LINES]) {
+  char names[256], id[GW_ID_LINE];
+  gw_ignored_fields(g, ignored, names);
+  gw_id_line(c, id, sizeof id);
+  snprintf(out, GW_ANSWER_LINES, "%s%s", id, names);
+}
+
+/* Counts what a document is made of apart from values, each of which takes memory and time far beyond its bytes. It
+ * runs before the parser, so it reads bytes that may be no JSON: the count is exact for a document and harmless
+ * otherwise, since the parser refuses the rest. */
 static size_t count_parts(const char *s, size_t len) {
   size_t n = 0;
   bool in_text = false;
@@ -48,6 +57,7 @@ size_t gw_most_documents(size_t max_body) {
   return most > USUAL ? most : USUAL;
 }
 
+/* A body of at most GW_MAX_PARTS bytes cannot have more parts than that and is not counted. */
 tri_status gw_parse_body(const tri_buf *body, tri_json_doc **out, tri_error *err) {
   static const char byte_order_mark[] = "\xef\xbb\xbf";
   const size_t size = sizeof byte_order_mark - 1;

@@ -1,5 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* POST /v1/chat/completions: a thread makes the prompt of the messages, and the rest is a completion. */
+/* POST /v1/chat/completions: a thread makes the prompt of the messages, and the rest is a completion.
+ *
+ * The order of one request: gw_chat refuses what this gateway can never serve; run, in a thread, parses the body,
+ * renders and tokenizes the prompt, and keeps what the answer needs; ready, in the loop, submits the jobs. The tree of
+ * the body ends with run, so all that lasts longer is copied: names by oai_completion_keep, tools into oai_tools.
+ *
+ * The text of an answer is taken apart (into reasoning, content and calls) where the request or the model asks for it.
+ * A stream then has one oai_chat_message for each choice, which holds text back until its part is certain; an answer at
+ * once is taken apart when it is whole. */
 #include "client/gateway/completion.h"
 #include "client/openai/chat_request.h"
 
@@ -80,6 +88,8 @@ static void add_text(gw_completion *s, size_t index, const char *text, size_t le
   tri_buf_free(&b);
 }
 
+/* The end of a choice. Text that was held back comes first, in events without a reason; the event that has the reason
+ * is the last one, and only then is it known whether the choice made calls. */
 static void finish(gw_completion *s, size_t index) {
   chat *c = (chat *)s;
   gw_choice *choice = &s->choices[index], ended = *choice;
@@ -134,6 +144,8 @@ static void leave(gw_exchange *x) {
   gw_task_leave(&s->task);
 }
 
+/* Makes the one prompt of a chat, as ids. in_reasoning and in_text say where the answer begins: a template may end
+ * inside a part that the model then continues. */
 static tri_status make_prompt(chat *s, tri_tokenizer_scratch *scratch, tri_error *err) {
   oai_completion_request *q = &s->q.c;
   oai_prompt prompt = {0};

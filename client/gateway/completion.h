@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Requests that generate text, of /v1/completions and /v1/chat/completions: their jobs, and their answers at once
- * or as streams. */
+ * or as streams.
+ *
+ * Shape: a request has `prompts` jobs with `n` choices each. Choice c of job j has the number j * n + c, and that is
+ * its `index` in the answer. An endpoint fills in a gw_completion_form and embeds a gw_completion as the first member
+ * of its state; completion_jobs.c owns the order of events.
+ *
+ * All functions run in the loop's thread but gw_completion_open, which belongs to a task's run. */
 #ifndef TRI_CLIENT_GATEWAY_COMPLETION_H
 #define TRI_CLIENT_GATEWAY_COMPLETION_H
 
@@ -59,7 +65,8 @@ struct gw_completion {
 
 struct gw_task;
 /* Keeps what the answer to a request needs that has been read, and makes room for its choices. more: bytes that the
- * endpoint keeps in addition. */
+ * endpoint keeps in addition. TRI_OUT_OF_RANGE: more choices than an answer may have. TRI_NO_MEMORY: also where the
+ * requests of all clients keep too much. In a thread. */
 tri_status gw_completion_open(gw_completion *s, struct gw_task *t, size_t more, tri_error *err);
 void gw_completion_close(gw_completion *s); /* also after a failure */
 /* Sends a job for each prompt. The exchange may be over then. */
@@ -70,8 +77,9 @@ void gw_completion_event(gw_exchange *x, gw_job *j, const trireme_event *e);
 void gw_completion_drained(gw_exchange *x);
 trireme_result gw_completion_send(gw_exchange *x, unsigned index, uint64_t *id, trireme_error *error);
 
-/* Returns the end of a choice as far as it is known. */
+/* Returns the end of a choice as far as it is known. Its texts lie in the choice and in the request. */
 oai_tail gw_tail_of(gw_completion *s, size_t choice);
+/* Begin and end one event of a stream in s->out; nothing is sent. A failed allocation shows in s->out.failed. */
 void gw_event_begin(gw_completion *s);
 void gw_event_end(gw_completion *s);
 /* Writes `prompt_token_ids`, where they were asked for. */

@@ -1,5 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The jobs of a request that generates text: one for each prompt, whose choices are numbered on. */
+/* The jobs of a request that generates text: one for each prompt, whose choices are numbered on.
+ *
+ * A stream: submitted -> (all jobs of the first turn accepted) head sent -> events -> [DONE]. Before the head a failure
+ * is an answer with a status of its own; after it, an event with an error and [DONE]. Where a reader is slow, events
+ * are not written but their parts collect in the choices (text, logprobs, ids), and one event has them all once the
+ * connection has drained; GW_MAX_KEPT_STREAM bounds that.
+ * An answer at once collects in the same buffers, and respond writes it after the last job.
+ *
+ * `kept` is the sum of bytes_of over all choices: whatever changes a choice takes its bytes off first and adds them
+ * after. Several functions may end the exchange, which frees `s`: they return false then, and the caller must not touch
+ * either of the two again. */
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -8,7 +18,7 @@
 #include "client/gateway/tasks.h"
 #include "base/mem.h"
 
-enum { HEADER_BYTES = 448, MOST_CHOICES = 1 << 14 };
+enum { MOST_CHOICES = 1 << 14 };
 
 /* The memory that a request and its choices take before anything is answered. */
 static size_t bytes_to_keep(const gw_completion *s) {
@@ -119,19 +129,10 @@ static bool send_events(gw_exchange *x) {
   return false;
 }
 
-/* Header lines of the answer: its id, and the fields that were ignored. */
-static void header_lines(const gw_exchange *x, char out[HEADER_BYTES]) {
-  const gw_completion *s = x->state;
-  char ignored[256], id[GW_ID_LINE];
-  gw_ignored_fields(x->g, &s->ignored, ignored);
-  gw_id_line(x->conn, id, sizeof id);
-  snprintf(out, HEADER_BYTES, "%s%s", id, ignored);
-}
-
 static bool begin_stream(gw_exchange *x) {
   gw_completion *s = x->state;
-  char fields[HEADER_BYTES];
-  header_lines(x, fields);
+  char fields[GW_ANSWER_LINES];
+  gw_answer_lines(x->g, x->conn, &s->ignored, fields);
   if (!http_stream_begin(x->conn, fields)) {
     x->g->counts.gone[HTTP_GONE_CLOSED]++;
     x->conn = NULL;
@@ -185,7 +186,7 @@ void gw_write_prompt_ids(gw_completion *s, size_t prompt, tri_buf *b) {
 
 static void respond(gw_exchange *x) {
   gw_completion *s = x->state;
-  char fields[HEADER_BYTES];
+  char fields[GW_ANSWER_LINES];
   tri_buf b = {0};
   write_head(x, &b);
   for (size_t i = 0; i < s->num_choices; i++) {
@@ -196,7 +197,7 @@ static void respond(gw_exchange *x) {
   if (s->form->prompt_beside) gw_write_prompt_ids(s, 0, &b);
   write_usage(&b, s);
   tri_text_add(&b, "}", 1);
-  header_lines(x, fields);
+  gw_answer_lines(x->g, x->conn, &s->ignored, fields);
   gw_respond_json(x->conn, &b, fields);
   gw_exchange_close(x);
 }
@@ -235,7 +236,8 @@ void gw_completion_drained(gw_exchange *x) {
   send_events(x);
 }
 
-/* Returns whether more waits of an answer than may; then the exchange is over. */
+/* Returns whether more waits of an answer than may; then the exchange is over. A stream whose head is sent ends with a
+ * reset, as its reader does not read an error either. */
 static bool is_too_much(gw_exchange *x) {
   gw_completion *s = x->state;
   if (s->q->stream && s->kept <= GW_MAX_KEPT_STREAM) return false;
@@ -303,6 +305,8 @@ static void on_tokens(gw_exchange *x, const gw_job *j, const trireme_event *e) {
   if (!is_too_much(x)) send_events(x);
 }
 
+/* The end of a job: it ends its choices, makes room for the next job in line, and after the last one the answer ends.
+ * The counts of the jobs replace the sum over events then, which serves the usage of a running stream. */
 static void on_done(gw_exchange *x, const gw_job *j, const trireme_event *e) {
   gw_completion *s = x->state;
   uint64_t tokens = 0;
@@ -343,26 +347,22 @@ static void on_done(gw_exchange *x, const gw_job *j, const trireme_event *e) {
     respond(x);
 }
 
-static oai_error error_of(const gw_completion *s, const trireme_error *e) {
-  oai_error error = oai_error_of(e);
-  if (!strcmp(error.param, "prompt")) error.param = s->form->prompt_field;
-  return error;
-}
-
 void gw_completion_event(gw_exchange *x, gw_job *j, const trireme_event *e) {
+  const gw_completion *s = x->state;
   oai_error error;
   switch (e->kind) {
   case TRIREME_EVENT_ACCEPTED: on_accepted(x, j, e); break;
   case TRIREME_EVENT_TOKENS: on_tokens(x, j, e); break;
   case TRIREME_EVENT_DONE: on_done(x, j, e); break;
   case TRIREME_EVENT_ERROR:
-    error = error_of(x->state, &e->error);
+    error = gw_error_of(&e->error, s->form->prompt_field);
     fail(x, &error);
     break;
   default: fail(x, &(oai_error){500, "internal", "", "the coordinator answered something else"});
   }
 }
 
+/* One trireme_request serves all prompts in turn; trireme_submit copies it. Only the first job has the answer's id. */
 trireme_result gw_completion_send(gw_exchange *x, unsigned index, uint64_t *id, trireme_error *error) {
   gw_completion *s = x->state;
   trireme_request *r = &s->q->r;
@@ -391,6 +391,5 @@ void gw_completion_submit(gw_exchange *x) {
 }
 
 void gw_completion_ready(gw_task *t) {
-  if (t->x->g->client) return gw_completion_submit(t->x);
-  gw_exchange_fail(t->x, &(oai_error){503, "closed", "", "there is no connection to the coordinator"});
+  if (gw_exchange_has_coordinator(t->x)) gw_completion_submit(t->x);
 }

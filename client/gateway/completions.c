@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* POST /v1/completions. */
+/* POST /v1/completions. The prompt is sent as it is, as a text or as ids: the coordinator tokenizes it, so this
+ * endpoint needs no model's folder. */
 #include <string.h>
 
 #include "client/gateway/completion.h"
@@ -19,6 +20,8 @@ static void write_prompt_logprobs(tri_buf *b, const gw_choice *c) {
   tri_text_add(b, "]", 1);
 }
 
+/* Writes an element of `choices`, of an event as of an answer at once; a stream has the prompt's ids in the first event
+ * of each choice. */
 static void write_choice(gw_completion *s, tri_buf *b, size_t index, const char *text, size_t len) {
   gw_choice *c = &s->choices[index];
   tri_json_open(b, NULL, '{');

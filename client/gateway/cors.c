@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* CORS: pages of the origins that --cors-origin names may read answers. Without it browsers keep answers from them. */
+/* CORS: pages of the origins that --cors-origin names may read answers. Without it browsers keep answers from them.
+ *
+ * An answer names the one origin that asked, and says so to caches with Vary; a star stands for all. Origins are
+ * compared byte for byte, as browsers send them in one form. A preflight is answered before a key is looked for, since
+ * browsers send none with it; the request that follows needs its key as any other. */
 #include <string.h>
 
 #include "client/gateway/gateway.h"

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* POST /v1/embeddings: one embed for each input. */
+/* POST /v1/embeddings: one embed for each input.
+ *
+ * Each vector becomes JSON when it arrives, as its floats lie in the event; vectors may arrive in any order and are
+ * written in that of the inputs, each freed when it has been copied into the answer. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -90,7 +93,7 @@ static void add_floats(tri_buf *b, const float *values, size_t num) {
 
 static void respond(gw_exchange *x) {
   embeddings *s = x->state;
-  char ignored[256], id[GW_ID_LINE], lines[sizeof ignored + sizeof id];
+  char lines[GW_ANSWER_LINES];
   tri_buf b = {0};
   tri_json_open(&b, NULL, '{');
   tri_json_put_word(&b, "object", "list");
@@ -111,24 +114,15 @@ static void respond(gw_exchange *x) {
   tri_json_put_uint(&b, "prompt_tokens", s->prompt_tokens);
   tri_json_put_uint(&b, "total_tokens", s->prompt_tokens);
   tri_text_add(&b, "}}", 2);
-  gw_ignored_fields(x->g, &s->ignored, ignored);
-  gw_id_line(x->conn, id, sizeof id);
-  snprintf(lines, sizeof lines, "%s%s", id, ignored);
+  gw_answer_lines(x->g, x->conn, &s->ignored, lines);
   gw_respond_json(x->conn, &b, lines);
   gw_exchange_close(x);
-}
-
-/* Returns the error with this endpoint's name of what a completion calls prompt. */
-static oai_error error_of(const trireme_error *e) {
-  oai_error error = oai_error_of(e);
-  if (!strcmp(error.param, "prompt")) error.param = "input";
-  return error;
 }
 
 static void on_event(gw_exchange *x, gw_job *j, const trireme_event *e) {
   embeddings *s = x->state;
   if (e->kind == TRIREME_EVENT_ERROR) {
-    oai_error error = error_of(&e->error);
+    oai_error error = gw_error_of(&e->error, "input");
     return gw_exchange_fail(x, &error);
   }
   if (e->kind != TRIREME_EVENT_EMBEDDING)
@@ -172,6 +166,7 @@ static void submit(gw_exchange *x) {
   gw_exchange_begin(x, s->q.input.num);
 }
 
+/* Sets defaults, reads the fields and puts them into the request of libtrireme; texts lie in the document still. */
 static tri_status read_request(embeddings *s, const tri_json *object, tri_error *err) {
   embedding_request *q = &s->q;
   *q = (embedding_request){.normalize = true, .cache = true, .dimensions = TRIREME_UNSET};
@@ -218,8 +213,7 @@ cleanup:
 }
 
 static void ready(gw_task *task) {
-  if (task->x->g->client) return submit(task->x);
-  gw_exchange_fail(task->x, &(oai_error){503, "closed", "", "there is no connection to the coordinator"});
+  if (gw_exchange_has_coordinator(task->x)) submit(task->x);
 }
 
 void gw_embeddings(gateway *g, http_conn *c) {

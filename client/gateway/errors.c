@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Errors as responses. */
+/* Errors as responses. All have a body of OpenAI's form, an id, and the header lines that their status asks for; one
+ * without memory for its body has a constant one. */
 #include <stdio.h>
 #include <string.h>
 
@@ -26,6 +27,16 @@ void gw_respond_error_with(http_conn *c, const oai_error *e, const char *more) {
   else
     http_respond(c, e->status, "application/json", fields, b.data, b.len);
   tri_buf_free(&b);
+}
+
+void gw_respond_no_coordinator(http_conn *c) {
+  gw_respond_error(c, &(oai_error){503, "closed", "", "there is no connection to the coordinator"});
+}
+
+oai_error gw_error_of(const trireme_error *e, const char *prompt_field) {
+  oai_error error = oai_error_of(e);
+  if (!strcmp(error.param, "prompt")) error.param = prompt_field;
+  return error;
 }
 
 void gw_respond_error(http_conn *c, const oai_error *e) {

@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A search is a connection and the answer to one question. The thread of a later search writes its result and then the
+ * descriptor; the loop joins it before it reads the result, and no lock is needed. The thread's search cannot be
+ * interrupted: the timeouts of its configuration bound it, and with it the wait of gw_finder_take. */
 #include "client/gateway/finder.h"
 
 #include <pthread.h>

@@ -7,7 +7,8 @@
 
 typedef struct gw_finder gw_finder;
 
-/* Connects, and asks for the model: each takes as long as a connection may. */
+/* Connects, and asks for the model: each takes as long as a connection may. On success out->client is the caller's to
+ * close. TRIREME_PROTOCOL: the coordinator answered with an error, or serves no model. */
 trireme_result gw_find(const trireme_config *config, gw_found *out, trireme_error *error);
 
 /* Does so before the server's loop, whose signals are handled meanwhile: continues after one of them unless that has

@@ -1,6 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The gateway: HTTP requests to requests of libtrireme, and events back to responses. One thread has all of it but
- * tasks.h. */
+ * tasks.h and the search of finder.h: its loop (http_server) looks at clients, at libtrireme's descriptor, at the end
+ * of tasks, and ticks every 200 ms. Nothing in the loop waits.
+ *
+ * From a request to its answer:
+ *   http_conn   reads a head    -> routes.c: refused, or read on
+ *               reads the body  -> routes.c: an endpoint, which makes a gw_exchange
+ *   tasks       a thread reads the body and makes the prompt (generation, embeddings, tokenize)
+ *   jobs.c      sends the exchange's jobs, and gives it their events
+ *   endpoint    writes the answer, and closes the exchange
+ *
+ * Ownership: a connection refers to its exchange (http_conn_set_data) and the exchange to its connection; the one that
+ * ends first clears the other's reference. The exchange owns its jobs, and by kind->free the endpoint's state. It
+ * outlives its connection while jobs are open, since their last events still come. */
 #ifndef TRI_CLIENT_GATEWAY_GATEWAY_H
 #define TRI_CLIENT_GATEWAY_GATEWAY_H
 
@@ -47,6 +59,9 @@ size_t gw_cors_lines(void *ctx, http_conn *c, char *out, size_t cap);
 void gw_respond_error(http_conn *c, const oai_error *e);
 void gw_respond_error_with(http_conn *c, const oai_error *e, const char *fields); /* with these header lines, too */
 void gw_respond_json(http_conn *c, tri_buf *b, const char *fields);
+void gw_respond_no_coordinator(http_conn *c);
+/* Returns the coordinator's error for an endpoint whose field of prompts has this name. */
+oai_error gw_error_of(const trireme_error *e, const char *prompt_field);
 
 /* ---- request_id.c ---- */
 
@@ -87,7 +102,11 @@ typedef struct gw_kind {
   trireme_result (*send)(gw_exchange *x, unsigned index, uint64_t *id, trireme_error *error);
 } gw_kind;
 
-/* One HTTP request that waits for events. It lives until its jobs have ended, also where the client has gone. */
+/* One HTTP request that waits for events. It lives until its jobs have ended, also where the client has gone.
+ *
+ * Jobs: of num_wanted, the first num_jobs have been taken up; of these num_open are open, num_again wait to be sent
+ * once more, and the others have ended. It waits for a tick (next_waiting) where the connection to the coordinator has
+ * no room, or the queue has none and no job of its own would end. */
 struct gw_exchange {
   gateway *g;
   http_conn *conn; /* NULL: it has been answered, or the client has gone */
@@ -109,7 +128,7 @@ struct gw_exchange {
 /* Makes the exchange of a connection, with room for one job. On failure the connection has been answered, and the state
  * freed. */
 gw_exchange *gw_exchange_make(gateway *g, http_conn *c, const gw_kind *kind, void *state);
-/* Makes room for so many jobs in one that has none yet. Returns false without memory. */
+/* Makes room for so many jobs in one that has none yet. Returns false without memory: nothing has changed then. */
 bool gw_exchange_make_room(gw_exchange *x, size_t num_jobs);
 /* Sends so many jobs in turns: no more are open than the queue takes of one client, and GW_JOBS_AT_ONCE. Once one was
  * accepted, those that the queue refuses wait for room; all wait where the connection to the coordinator has none. */
@@ -122,6 +141,8 @@ bool gw_exchange_has_more(const gw_exchange *x);
 void gw_exchange_close(gw_exchange *x);
 /* The same, with an error in its place; not of a stream that has begun. */
 void gw_exchange_fail(gw_exchange *x, const oai_error *e);
+/* Returns whether there is a coordinator to ask; else the exchange is over, with an error that says so. */
+bool gw_exchange_has_coordinator(gw_exchange *x);
 /* The gateway ends before the answer has: an error in its place, or at a stream's end. */
 void gw_exchange_cut(gw_exchange *x);
 void gw_jobs_take(gateway *g, const trireme_event *e);
@@ -138,6 +159,9 @@ tri_status gw_parse_body(const tri_buf *body, tri_json_doc **out, tri_error *err
 size_t gw_most_documents(size_t max_body);
 /* Writes header lines: X-Trireme-Ignored, where a field was ignored, which the log names once. */
 void gw_ignored_fields(gateway *g, const oai_ignored *ignored, char out[256]);
+/* The header lines of an answer: its id, and X-Trireme-Ignored (gw_ignored_fields). */
+enum { GW_ANSWER_LINES = 448 };
+void gw_answer_lines(gateway *g, const http_conn *c, const oai_ignored *ignored, char out[GW_ANSWER_LINES]);
 
 /* ---- the endpoints: each answers a whole request, now or later ---- */
 

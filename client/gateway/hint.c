@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The last line of a start: a command that asks the model, to be copied into a shell. It comes when the cluster serves,
- * for which the gateway asks once a second until then. */
+ * for which the gateway asks once a second until then. The command must work as it is printed: it names an address that
+ * can be connected to, a path that this gateway and this model have, and KEY where a key is needed. Where it cannot, it
+ * is left out. */
 #include <string.h>
 
 #include "client/gateway/gateway.h"

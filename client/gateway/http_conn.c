@@ -1,5 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One connection: bytes to requests, responses to bytes, and the time that each may take. */
+/* One connection: bytes to requests, responses to bytes, and the time that each may take.
+ *
+ *   HEAD --head--> BODY --body--> RESPOND --answer--> FLUSH --written--> HEAD, or LINGER -> OVER
+ *     \--refused, or answered at its head: FLUSH--/
+ * and from anywhere to OVER, where the client has gone or memory is short.
+ *
+ * The timer means another thing in each phase: HEAD, the client's next request, and from its first byte the rest of the
+ * head; BODY, the whole body; RESPOND, a ping of a stream; LINGER, the time to drop bytes; OVER, at once. Writing has a
+ * timeout of its own in libevent, which ends a client that does not read.
+ *
+ * A connection is not freed inside its own calls: `end` makes the timer due, and on_timer frees it from the loop.
+ * So a function may use `c` after a write that failed, and looks at the phase for it. Reading is off from RESPOND to
+ * the end of FLUSH: the socket holds what a client sends ahead, and TCP slows it down. */
 #include "client/gateway/http_conn.h"
 
 #include <netinet/in.h>
@@ -119,6 +131,7 @@ static void reset(http_conn *c) {
   end(c);
 }
 
+/* The client has gone, or is too slow: the user hears it if it still makes a response. */
 static void lose(http_conn *c, http_gone why) {
   bool waits = c->phase == PHASE_RESPOND;
   if (why == HTTP_GONE_SLOW)
@@ -130,6 +143,8 @@ static void lose(http_conn *c, http_gone why) {
 
 /* ---- responses ---- */
 
+/* Writes status line and header lines; length: of the body in bytes, or -1 for a stream, whose end is a last chunk or
+ * for HTTP/1.0 the end of the connection. */
 static void write_head(http_conn *c, int status, const char *type, const char *fields, int64_t length) {
   char head[HEAD_BYTES], more[FIELDS_BYTES] = "", date[40], size[48] = "";
   const http_handler *h = &c->server->handler;
@@ -162,6 +177,7 @@ static void responded(http_conn *c) {
     bufferevent_trigger(c->bev, EV_WRITE, BEV_TRIG_IGNORE_WATERMARKS | BEV_TRIG_DEFER_CALLBACKS);
 }
 
+/* A body that was refused unread is still on its way: the next request cannot be found after it. */
 static bool stays_open(const http_conn *c) {
   bool body_unread = c->in_head && (c->parser.chunked || c->parser.left);
   return c->parser.keep_alive && !c->server->draining && !body_unread;
@@ -274,6 +290,7 @@ static void await_head(http_conn *c) {
   bufferevent_enable(c->bev, EV_READ);
 }
 
+/* The user may answer at the head, which leaves the phase that was set here; else the body is read. */
 static void head_done(http_conn *c) {
   const http_handler *h = &c->server->handler;
   c->phase = PHASE_BODY;
@@ -355,6 +372,8 @@ static void on_read(struct bufferevent *bev, void *ctx) {
   read_requests(c);
 }
 
+/* Closes for writing, and drops what still comes for a second: to close with bytes unread would send a reset, which may
+ * take the response from the client. */
 static void linger(http_conn *c) {
   c->phase = PHASE_LINGER;
   shutdown(bufferevent_getfd(c->bev), SHUT_WR);
@@ -419,6 +438,7 @@ static void on_timer(int fd, short what, void *ctx) {
 
 /* ---- its beginning ---- */
 
+/* The list of connections has the newest first; `oldest` is its end. */
 void http_conn_open(http_server *s, int fd, const struct sockaddr *from) {
   int on = 1;
   struct timeval limit = {.tv_sec = s->config.write_ms / 1000, .tv_usec = s->config.write_ms % 1000 * 1000};
@@ -452,6 +472,7 @@ void http_conn_open(http_server *s, int fd, const struct sockaddr *from) {
   set_timer(c, s->draining ? LINGER_MS : s->config.head_ms);
 }
 
+/* Returns whether bytes wait in the socket that the loop has not read: a request that came just before a drain. */
 static bool has_sent(const http_conn *c) {
   char byte;
   return recv(bufferevent_getfd(c->bev), &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;

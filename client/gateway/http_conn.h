@@ -102,7 +102,8 @@ void http_conn_client(const http_conn *c, char out[HTTP_PEER_BYTES]);
 void http_conn_set_data(http_conn *c, void *data); /* the user's; NULL at each head */
 void *http_conn_data(const http_conn *c);
 
-/* `fields`: whole lines, each with CR and LF; may be NULL. */
+/* Answers a request, once for each; body is copied. `fields`: whole lines, each with CR and LF; may be NULL. Without
+ * memory, or where all head lines have more than 4 KiB, the client gets a reset. */
 void http_respond(http_conn *c, int status, const char *type, const char *fields, const char *body, size_t len);
 /* Server-sent events: a 200, any number of events, an end. False: the client is too slow, or there is no memory for it,
  * and the connection is not to be used any more; gone is not called. */

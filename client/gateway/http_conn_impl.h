@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shared by http_conn.c, http_room.c and http_server.c. */
+/* Shared by http_conn.c, http_peer.c, http_room.c and http_server.c. All of it belongs to the loop's thread. The server
+ * owns its connections; one removes itself from the list when it is freed. */
 #ifndef TRI_CLIENT_GATEWAY_HTTP_CONN_IMPL_H
 #define TRI_CLIENT_GATEWAY_HTTP_CONN_IMPL_H
 

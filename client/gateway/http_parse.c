@@ -1,4 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The parser keeps one buffer of lines, `head`. Each line is collected at its end, from `line` on; one of the request's
+ * head stays there and its parts are kept as offsets, since the buffer may move; one of a chunk or a trailer is removed
+ * when it has been read. Bodies are appended to `body` without the chunks' frames.
+ *
+ *   REQUEST_LINE -> FIELDS -> HEAD_DONE -> BODY -> DONE                                   (Content-Length)
+ *                                      \-> CHUNK_SIZE -> CHUNK -> CHUNK_CR -> CHUNK_LF -> CHUNK_SIZE ...
+ *                                          CHUNK_SIZE of 0 -> TRAILERS -> DONE
+ *                                      \-> DONE                                           (no body)
+ * and from each to REFUSED, which stays. take_line checks bytes once for all kinds of lines. */
 #include "client/gateway/http_parse.h"
 
 #include <string.h>
@@ -105,6 +114,8 @@ static http_outcome take_line(http_parser *p, const char *s, size_t len, size_t 
   return HTTP_REQUEST_DONE;
 }
 
+/* Reads METHOD TARGET HTTP/1.x, with one space between each. Which error comes first matters to clients: a form that is
+ * wrong is 400, a version 505, a method 405, and only then the target. */
 static http_outcome request_line(http_parser *p) {
   static const char *const methods[] = {
       [HTTP_GET] = "GET", [HTTP_HEAD] = "HEAD", [HTTP_POST] = "POST", [HTTP_OPTIONS] = "OPTIONS"};
@@ -156,6 +167,7 @@ static http_outcome field_line(http_parser *p, bool trailer) {
 
 /* ---- the head as a whole ---- */
 
+/* Checks for bytes that no host has, with its port or without; whether there is such a host is not asked. */
 static bool is_host(http_str host) {
   for (size_t i = 0; i < host.len; i++)
     if (host.s[i] <= ' ' || host.s[i] >= 0x7f || strchr("/?#@\\\"<>^`{|}", host.s[i])) return false;
@@ -201,6 +213,7 @@ static bool comes_twice(const http_parser *p) {
   return false;
 }
 
+/* Decides where the request ends, and refuses a head that two readers could take for different requests. */
 static http_outcome head_done(http_parser *p) {
   http_str host = http_parser_field(p, "host"), length = http_parser_field(p, "content-length");
   http_str encoding = http_parser_field(p, "transfer-encoding"), expect = http_parser_field(p, "expect");

@@ -70,7 +70,8 @@ void http_parser_free(http_parser *p);
 void http_parser_reset(http_parser *p);
 
 /* Takes bytes until something is to be told; *used says how many. Call it again with the rest, which may be none, after
- * HTTP_HEAD_DONE; after HTTP_REQUEST_DONE first reset it. */
+ * HTTP_HEAD_DONE; after HTTP_REQUEST_DONE first reset it. It copies what it keeps: `s` may go after the call. Cost is
+ * linear in the bytes, however they are cut. */
 http_outcome http_parse(http_parser *p, const char *s, size_t len, size_t *used);
 
 http_str http_parser_path(const http_parser *p); /* the target up to a '?', as it was sent */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The other end of a connection: its address, and whose turns it shares. */
+/* The other end of a connection: its address, and whose turns it shares. One network of 64 bits of IPv6 counts as one
+ * client, as a host may have any address in it; on this host the port tells programs apart. */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <stdio.h>

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The connection that makes room for a new one, where the server has as many as it may. */
+/* The connection that makes room for a new one, where the server has as many as it may. The order protects work: first
+ * those that have shown no key, then those that hold nothing, then half a request of the client with the most of them.
+ * A request that is being answered never makes room. */
 #include <string.h>
 
 #include "client/gateway/http_conn_impl.h"

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The loop: a listener, timers, signals, the descriptor of libtrireme. */
+/* The loop: a listener, timers, signals, the descriptor of libtrireme.
+ *
+ * All events but timers and signals share one priority, so a flood of clients cannot keep the pulse, deadlines or
+ * SIGTERM waiting for longer than TURN_MS. A drain ends the loop when no connection is left (http_server_look); the
+ * listener stays open until then, so that a client that is connecting gets an answer and not a reset. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>

@@ -1,5 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which HTTP request an event is for. The numbers of libtrireme count up, so that they spread over buckets evenly. */
+/* Which HTTP request an event is for. The numbers of libtrireme count up, so that they spread over buckets evenly.
+ *
+ * A job: sent -> open -> its last event. It may be sent again in two cases. The connection to the coordinator has no
+ * room (`full`, for all exchanges until the next tick): a send is not tried, and where that lasts longer than the
+ * connect timeout the coordinator hangs. The coordinator's queue has no room for this client: the exchange lowers how
+ * many it has open at once, and raises it with each job that ends well.
+ *
+ * An exchange that is waiting for a tick is in one of two lists: `waiting`, or `resumed` while a tick works through it.
+ * Events may close exchanges in the middle of such a loop, so each loop takes one off its list before it calls. */
 #include <stdio.h>
 #include <string.h>
 
@@ -147,6 +155,7 @@ static void cancel_jobs(gw_exchange *x) {
   if (!all) wait_for_tick(x);
 }
 
+/* An exchange with a connection has an answer to give; one with open jobs has events to come. */
 static void free_if_over(gw_exchange *x) {
   if (x->conn || x->num_open) return;
   take_off(&x->g->waiting, x);
@@ -166,6 +175,13 @@ void gw_exchange_close(gw_exchange *x) {
 void gw_exchange_fail(gw_exchange *x, const oai_error *e) {
   gw_respond_error(x->conn, e);
   gw_exchange_close(x);
+}
+
+bool gw_exchange_has_coordinator(gw_exchange *x) {
+  if (x->g->client) return true;
+  gw_respond_no_coordinator(x->conn);
+  gw_exchange_close(x);
+  return false;
 }
 
 void gw_exchange_cut(gw_exchange *x) {
@@ -205,6 +221,8 @@ static void note_success(gw_exchange *x, const trireme_event *e) {
   if (is_last(e) && x->at_once < GW_JOBS_AT_ONCE) x->at_once++;
 }
 
+/* The job leaves its bucket before the exchange hears of its end: the endpoint may close the exchange then, and with no
+ * job open that frees it. */
 void gw_jobs_take(gateway *g, const trireme_event *e) {
   gw_job *j = *bucket(g, e->id);
   while (j && j->id != e->id) j = j->next;

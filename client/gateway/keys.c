@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* API keys: a file of them, and comparing in constant time. */
+/* API keys: a file of them, and comparing in constant time.
+ *
+ * Lines are NAME KEY with blanks between them; empty ones and those that begin with # do not count. All keys have
+ * KEY_BYTES in memory, zeros after their end, and each comparison reads them all; only the length of what was sent may
+ * show. The text of the file and a set are cleared before they are freed. A reload makes a new set and replaces the old
+ * one when all of it was read. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

@@ -46,6 +46,9 @@ static tri_options_spec spec = {
     .version = "trireme gateway " TRIREME_VERSION,
 };
 
+/* The order of a start: the port is open before the coordinator is found, so that one that is taken shows at once; what
+ * clients send until then waits in their sockets. A tokenizer that does not fit ends a start, but not a gateway that
+ * runs: its coordinator may have changed. */
 static int serve(gateway *g) {
   tri_error err = {0};
   trireme_error error = {0};

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* /metrics: the coordinator's figures under the names that dashboards look for, and the gateway's own. */
+/* /metrics: the coordinator's figures under the names that dashboards look for, and the gateway's own. The coordinator
+ * writes `trireme:NAME`; here it becomes PREFIX:NAME, and each sample gets the label model_name. Lines that do not
+ * begin so are passed on as they are. */
 #include <string.h>
 
 #include "client/gateway/tasks.h"

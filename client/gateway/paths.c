@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The paths that there are. */
+/* The paths that there are. One that ends in a slash stands for those below it, with at least one more byte; the root
+ * is a whole path. */
 #include <string.h>
 
 #include "client/gateway/gateway.h"

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* X-Request-Id: the name that a client has given its request, or else one of the gateway's own. */
+/* X-Request-Id: the name that a client has given its request, or else one of the gateway's own. A given one is returned
+ * as it is and goes into logs, so only visible ASCII is taken; another is as good as none. Those drawn have 128 random
+ * bits, and need no counter that a restart would repeat. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From a path to who answers, and all that is refused before a body is read. */
+/* From a path to who answers, and all that is refused before a body is read.
+ *
+ * The order of why_not is a matter of what an answer reveals: without a key a client gets the open paths alone, and
+ * does not learn which others there are. Host is checked next, then path, method, the gateway's end, and the form of
+ * the body. */
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -109,7 +113,7 @@ void gw_on_request(void *ctx, http_conn *c) {
   if (!away || r->alone)
     answers[r - gw_paths](g, c);
   else
-    gw_respond_error(c, &(oai_error){503, "closed", "", "there is no connection to the coordinator"});
+    gw_respond_no_coordinator(c);
 }
 
 void gw_on_answer(void *ctx, http_conn *c, int status, const char *fields) {

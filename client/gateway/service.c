@@ -1,5 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The gateway as a whole: what it opens, its coordinator, its clock, signals, and its end. */
+/* The gateway as a whole: what it opens, its coordinator, its clock, signals, and its end.
+ *
+ * The coordinator: found (client) <-> away (client, and trireme_is_away: libtrireme reconnects, requests wait) -> lost
+ * (no client: all jobs end with an error, and once a second a finder looks for it) -> found.
+ *
+ * The end, by SIGTERM:
+ *   leaving    /health and /ready say 503, and requests are still taken for --http-drain-delay
+ *   refusing   new requests get 503, but for the open paths; answers that run may end, for --http-drain-timeout
+ *   cut        (stop_ns) the others end with an error, which has CUT_MS to reach clients; then the loop stops
+ * A second signal goes straight to the cut, a third ends at once. The loop ends earlier when no connection is left. */
 #include <malloc.h>
 #include <signal.h>
 #include <string.h>

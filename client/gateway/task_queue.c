@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The list is ordered by rounds, and within a round by arrival. A client's next task has the round after its last one
+ * that waits, and no earlier one than the round being taken, so that a client that comes later has no turns to catch up
+ * on. */
 #include "client/gateway/task_queue.h"
 
 #include <string.h>

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A list of the tasks that keep something, for the sum of one client: it is walked only where half of the room is
+ * taken. */
 #include "client/gateway/task_room.h"
 
 #include <string.h>

@@ -1,4 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* One lock has both queues, the room and what each thread works on. What a task's run uses and writes belongs to the
+ * loop until the task is pushed and after it was taken from `ended`, and to a thread in between; `x` and `running` are
+ * the loop's throughout, and `stop`, which both use, is atomic. A descriptor wakes the loop, which takes a few ended
+ * tasks at a time.
+ *
+ * A long body does not hold up short ones: of two or more threads one is always left for bodies that are not long.
+ *
+ *   gw_task_start -> waiting -> a thread's run -> ended -> finish -> ready, or an error, or freed if the client has
+ * gone
+ *               \-> short and plain: run and finish at once, in the loop */
 #include "client/gateway/task_queue.h"
 #include "client/gateway/task_room.h"
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* POST /tokenize and /detokenize, as vLLM has them: the gateway's own tokenizer answers. */
+/* POST /tokenize and /detokenize, as vLLM has them: the gateway's own tokenizer answers. Both are tasks without jobs: a
+ * thread reads the request, does the work and writes the answer's body, and the loop only sends it. */
 #include <string.h>
 
 #include "client/openai/chat_request.h"

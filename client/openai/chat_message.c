@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Between chat_answer, which takes a text apart, and the JSON of a message: a stream writes each part as an event when
+ * it is certain (tell), a whole message collects them (keep). Ids of calls are a hash of the request's id, the choice
+ * and the call's number: they differ for each call, and no random numbers are drawn for them. */
 #include "client/openai/chat_message.h"
 
 #include <inttypes.h>
@@ -72,12 +75,10 @@ static void keep(void *ctx, chat_part part, const char *s, size_t len) {
 
 void oai_chat_message_write(const oai_chat_message *m, tri_buf *out) {
   if (m->reasoning.len) tri_json_put_text(out, "reasoning_content", m->reasoning.data, m->reasoning.len);
-  if (m->text.len || !m->num_calls) {
+  if (m->text.len || !m->num_calls)
     tri_json_put_text(out, "content", m->text.data ? m->text.data : "", m->text.len);
-  } else {
-    tri_json_add_key(out, "content");
-    tri_text_add(out, "null", 4);
-  }
+  else
+    tri_json_put_value(out, "content", NULL);
   if (m->num_calls) {
     tri_json_open(out, "tool_calls", '[');
     tri_text_add(out, m->calls.data, m->calls.len);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The fields of /v1/chat/completions in addition to those of /v1/completions. */
+/* The fields of /v1/chat/completions in addition to those of /v1/completions. The table here is looked at before the
+ * shared one. Fields whose effect an answer would have to show, and that cannot be had here, are refused by name. */
 #include "client/openai/chat_request.h"
 
 #include <inttypes.h>

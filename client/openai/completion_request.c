@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The fields of /v1/completions, and those that chat shares. Ranges are the coordinator's to check, which names the
- * field. */
+ * field; checked here are n, limits of arrays, and what several fields say together.
+ *
+ * Tables: `shared` for both endpoints, `text_alone` for /v1/completions; a row is a name, how its value is taken, and
+ * where it goes. Members that are positive here and negative in libtrireme (cache, no_cache) are turned in
+ * oai_completion_check. */
 #include "client/openai/completion_request.h"
 
 #include <inttypes.h>

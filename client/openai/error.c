@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Errors as OpenAI's API has them, also for `trireme submit --file`. */
+/* Errors as OpenAI's API has them, also for `trireme submit --file`. The code is the coordinator's, and the status
+ * follows from it alone, but for no_capacity, which stands for a full queue (429) and for a request that can never fit
+ * (400). */
 #include "client/openai/error.h"
 
 #include <string.h>

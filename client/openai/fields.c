@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Members are read in the order of the document. Two names may go to one field (max_tokens and max_completion_tokens):
+ * the one that wins is left out of a first pass and read in a second, so that the order in which a client writes them
+ * does not matter. */
 #include "client/openai/fields.h"
 
 #include <stdio.h>

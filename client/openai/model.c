@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A prompt in three steps: the template renders a text and says which spans of it come from the client; with
+ * continue_final_message what stands after the last content is cut; the tokenizer encodes it, special tokens only
+ * outside of the spans, unless parse_special. */
 #include "client/openai/model.h"
 
 #include <limits.h>

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* One buffer of records, each a head (length, kind) and the bytes of a name: a function, and after it its parameters.
+ * Records are not aligned, so heads are copied out. Look-ups walk the buffer, as a request has few tools. */
 #include "client/openai/tools.h"
 
 #include <string.h>

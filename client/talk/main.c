@@ -1,5 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `trireme chat`: a conversation in a terminal, or of lines from a file. */
+/* `trireme chat`: a conversation in a terminal, or of lines from a file.
+ *
+ * Each turn renders the whole conversation with the model's template and submits its ids; the coordinator's prefix
+ * cache makes that cheap. A turn that fails takes its question out of the conversation, since two questions in a row
+ * are what many templates refuse. Codes inside: -1, continue; else the exit code.
+ *
+ * Ctrl-C: in an answer it cancels the job, and what has come stays; at the prompt it only says how to end. The handler
+ * is set anew for each turn, so that a second Ctrl-C within one ends the program. Without a terminal an interrupt ends
+ * the program after the answer. */
 #include <errno.h>
 #include <stddef.h>
 #include <stdlib.h>

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Admission: whether a request may become a job, and whether a job fits into a replica. */
+/* Admission: whether a request may become a job, and whether a job fits into a replica.
+ *
+ * Three looks, each as soon as what it needs is known: the request itself (admission_check), its tokens when the
+ * tokenizer has them (check_tokens, check_size), and the limits of a replica, when one is ready and again when the job
+ * is given to one (check_fit). An error that names a field is the request's own, also the next time; one without says
+ * that there is no room now. Metrics and the gateway's HTTP codes tell them apart by that. */
 #include <stdio.h>
 #include <string.h>
 

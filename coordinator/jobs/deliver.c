@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Delivery to clients. A job with new output is marked; deliver_all sends what each client has not had yet. A client
  * that reads slowly keeps its job marked: its tokens merge into larger messages, and memory is bounded by the jobs' own
- * output. */
+ * output.
+ *
+ * Every choice has two cursors, sent (tokens) and sent_text (bytes), which move only when a message was taken. So any
+ * message may be refused with TRI_AGAIN, and the next attempt begins where this one stopped. A job says, in this order:
+ * accepted, the prompt's echo, the prompt's logprobs, tokens, done; and nothing before its record is durable. */
 #include <string.h>
 
 #include "coordinator/jobs/jobs_impl.h"
@@ -10,17 +14,17 @@
 enum {
   IDS_PER_MESSAGE = 2048,
   IDS_WITH_LOGPROBS = 128,
-  TEXT_PER_MESSAGE = 256 << 10,
-  DONE_TEXT = 512 << 10,
-  TEXTS_PER_MESSAGE = 128 << 10,
-  MOST_PROMPT_IDS = 200000,
-  LOOKED = 64,       /* clients of one tick that are distinguished */
-  MOST_DOUBLINGS = 6 /* of the time between two looks */
+  TEXT_PER_MESSAGE = 256 << 10,  /* bytes of an answer's text */
+  DONE_TEXT = 512 << 10,         /* likewise, of all choices: with more, what is no stream comes in pieces, too */
+  TEXTS_PER_MESSAGE = 128 << 10, /* bytes of the texts of tokens and their alternatives */
+  MOST_PROMPT_IDS = 200000,      /* that `accepted` returns */
+  LOOKED = 64,                   /* clients of one tick that are distinguished */
+  MOST_DOUBLINGS = 6             /* of the time between two looks */
 };
 
-#define STUCK_NS (30 * 1000000000LL)
-#define LOOK_NS (500 * 1000000LL)
-#define ROUND_NS (100 * 1000000LL)
+#define STUCK_NS (30 * 1000000000LL)  /* that a client may leave its queue full */
+#define LOOK_NS (500 * 1000000LL)     /* without a word to a client, before it is looked for first */
+#define ROUND_NS (100 * 1000000LL)    /* between two walks over the jobs for that */
 #define ORPHAN_NS (60 * 1000000000LL) /* that a restored job waits for its client */
 #define SOON_NS (20 * 1000000LL)      /* by then the socket knows that a connection has ended */
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Jobs of an encoder. The model must be able to do what they ask for, and the memory of their answers is counted before
  * it is taken. The numbers that a replica has computed are made into embeddings or scores, and sent; a job is forgotten
- * once its answer is delivered. Their life is that of any other job (life.c). */
+ * once its answer is delivered. Their life is that of any other job (life.c), as one choice without tokens. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

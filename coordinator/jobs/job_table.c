@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The jobs that the coordinator knows: found by their own id, by that of the request, or by the client's, in lists of
- * those that are active and those that have ended. */
+ * those that are active and those that have ended. A job is in all three tables and one of the lists from job_enlist to
+ * job_forget. The tables have a fixed size: chains of a few entries at the usual limits. */
 #include <string.h>
 
 #include "coordinator/jobs/jobs_impl.h"

@@ -15,10 +15,18 @@ enum { SAMPLED_SEED_BITS = 53 };
 /* Time for which an ended job can still be attached to or asked for again. */
 #define RETAIN_NS (60 * 1000000000LL)
 
+/*   NEW -> TOKENIZING        it has a text that a thread tokenizes
+ *   NEW, TOKENIZING -> QUEUED  its tokens are there and checked; it is recorded, and may be confirmed
+ *   QUEUED -> ASSIGNED       a replica has it
+ *   ASSIGNED -> QUEUED       that replica is lost: it keeps what was sampled, and its place in the queue
+ *   any -> ENDED             all choices have ended, or an error, a deadline or its client ended it; it stays for a
+ *                            minute, for a client that returns */
 typedef enum job_state { JOB_NEW, JOB_TOKENIZING, JOB_QUEUED, JOB_ASSIGNED, JOB_ENDED } job_state;
 
 /* One choice's output so far. Everything is kept until the job is forgotten, so that a slow client's tokens can be
- * merged and a client that returns can be given what it missed. */
+ * merged and a client that returns can be given what it missed.
+ *
+ *   sent <= num <= cap, of tokens; sent_text <= safe_len <= text_len <= text_cap, of bytes */
 typedef struct job_choice {
   tri_detokenizer *detok;
   char *text;
@@ -174,8 +182,8 @@ bool embed_begin(const tri_core *c, job *j, tri_client_op op, const tri_embed_re
 /* Counts the memory of an answer to so many tokens, or refuses what is too large. */
 tri_status embed_reserve(tri_core *c, job *j, const uint32_t *ids, size_t count, tri_error *err);
 size_t embed_second_start(const tri_core *c, const job *j); /* as the model tells types apart */
-/* Makes the answer of what a replica has computed. TRI_OUT_OF_RANGE: its numbers are infinite or NaN, err has nothing.
- */
+/* Makes the answer of what a replica has computed: copies its numbers, and normalizes or activates them. Pooling is the
+ * replica's. TRI_OUT_OF_RANGE: its numbers are infinite or NaN, err has nothing. */
 tri_status embed_take(const tri_core *c, job *j, const tri_replica_result *r, tri_error *err);
 tri_status embed_deliver(tri_core *c, job *j);
 void embed_release(tri_core *c, job *j);

@@ -46,7 +46,12 @@ static void apply_defaults(const tri_model_config *m, tri_sampling *s) {
   if (!s->has_early_stopping) s->early_stopping = m->generation.early_stopping;
 }
 
-/* ---- a job is submitted ---- */
+/* ---- a job is submitted ----
+ *
+ * From the message everything is copied that must outlive the call. A text goes to the tokenizer, which may answer at
+ * once or through job_tokenized; token ids are there already. Either way take_tokens checks them, and the job is
+ * queued. In a restart (c->restoring) the same path makes the jobs of the journal: checks that depend on the moment are
+ * left out, as those jobs have been accepted. */
 
 /* Takes stop strings, biases and allowed ids out of the message's memory. */
 static bool own_lists(job *j) {
@@ -673,7 +678,10 @@ void job_results(tri_core *c, int64_t now, uint32_t index, const tri_replica_res
   }
 }
 
-/* ---- its replica is lost ---- */
+/* ---- its replica is lost ----
+ *
+ * Which job killed it? Those that may have been in a step are at risk, and each of them counts one death. With the
+ * second a job runs alone, so that only the guilty one comes to a third. */
 
 /* Too many replicas have died under it. */
 static bool is_given_up(const job *j) { return j->deaths >= MOST_DEATHS; }

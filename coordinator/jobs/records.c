@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The facts about jobs that outlive this process: tri_core_io's record takes them. Of a job that was accepted nothing
- * goes to its client before that is durable. */
+ * goes to its client before that is durable. Tokens need not be durable, only written, before a client has them: if the
+ * machine fails, the next start samples the same ones again, and passes over those that the client has (ahead). */
 #include "coordinator/jobs/jobs_impl.h"
 
 enum {

@@ -163,7 +163,7 @@ static void accept(tri_core *c, int64_t now, int64_t age_ns, const tri_record *r
   c->jobs->restore_failed |= !prompt_keep(j, r->accepted.prompt);
 }
 
-/* Groups of this start may be fewer than those of the one before. */
+/* This start may have fewer replicas than the one before. */
 static uint32_t replica_of(const tri_core *c, uint32_t replica) { return replica % c->cfg.num_replicas; }
 
 static void assign(tri_core *c, int64_t then, job *j, const tri_record *r) {

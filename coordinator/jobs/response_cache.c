@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A chained hash table of fixed size with a list by age through the entries. Bytes are counted as the allocator takes
+ * them, so that max_bytes is a bound on memory and not on payload. */
 #include "coordinator/jobs/response_cache.h"
 
 #include <string.h>

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Text of choices: token ids become text that may be shown, as they come. Stop strings are found in it as it grows, and
- * what may become one is held back. */
+ * what may become one is held back.
+ *
+ * Three ends of a text: text_len, all that the detokenizer has given; safe_len, what no stop string can take back any
+ * more, which is what clients get; safe_after[i], safe_len as it was after token i, by which a message of some tokens
+ * has exactly the text that these made certain. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* One lock for the queue and the results; it is held for pointers alone, never while a text is tokenized. The loop
+ * learns of results by an eventfd. A text that is not wanted any more is stopped by its own flag, which the tokenizer
+ * looks at between two words, and comes out as a result all the same: each push has one result. */
 #include "coordinator/jobs/tokenize_pool.h"
 
 #include <pthread.h>

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Three numbers of records only grow: durable <= written <= next - 1. Appending moves `next` and fills `pending`;
+ * writing empties that into the segment and moves `written`; the thread syncs and moves `durable`. A record becomes
+ * durable in the segment in which it was written, so a segment is synced before the next one is begun. The lock is held
+ * for the few fields that both threads have, and never during a write or a sync. */
 #include "coordinator/journal/journal.h"
 
 #include <errno.h>
@@ -15,6 +19,9 @@
 
 /* ---- the thread that syncs ---- */
 
+/* Syncs whenever something was asked for that is not durable. What is asked for during a sync is one more sync after
+ * it, however many records that are. The descriptor may be left by its owner meanwhile (journal_leave_segment): then
+ * this thread closes it. */
 static void *sync_written(void *ctx) {
   tri_journal *j = ctx;
   pthread_mutex_lock(&j->lock);

@@ -7,9 +7,10 @@
  * there before it is needed, so that a full disk is known while there is still room for the records of what runs. A
  * journal in which nothing is needed has a single small one.
  *
- *   file      NUMBER.journal, by the number of its first record in 16 hex digits; a header of 16 bytes, then records
+ *   file      NUMBER.journal, by the number of its first record in 16 hex digits
+ *   header    mark with the version (8), number of the first record (8), salt (8), XXH3 of these (8); then records
  *   record    bytes of the payload (4), type (4), number (8), number of the last record that was durable by then (8),
- *             XXH3 of these and the payload (8), payload, zeros to 8
+ *             XXH3 of the salt, of these and of the payload (8), payload, zeros to 8
  *
  * Records are numbered from 1 on without a gap. What was not durable when the machine failed may be torn in any place:
  * the first record that is not whole, and all after it, are cut, unless one after it says that it was durable. That,

@@ -95,6 +95,9 @@ bool journal_is_kept(int fd, uint64_t bytes);
 /* Writes all of it, in as many calls as that takes. False: errno says why not. */
 bool journal_write_at(int fd, const void *p, size_t n, uint64_t at);
 tri_status journal_add_segment(tri_journal *j, uint64_t first);
+/* Hands every segment of a folder to take, whose failure ends it. */
+typedef tri_status journal_take_segment(tri_journal *j, int folder_fd, const char *name, tri_error *err);
+tri_status journal_each_segment(tri_journal *j, int folder_fd, journal_take_segment *take, tri_error *err);
 void journal_make_spare(tri_journal *j);
 void journal_empty_spare(tri_journal *j); /* it keeps its descriptor, for which there might be no room later */
 void journal_drop_spare(tri_journal *j);

@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reading a journal's segments at a start. */
-#include <dirent.h>
+/* Reading a journal's segments at a start.
+ *
+ * Where does a journal end? Segments are allocated as zeros, and a record is whole where its sum, under the journal's
+ * secret salt, is right. At the first place without a whole record the journal ends if a failure of the machine can
+ * have torn it there, which is so for records that were not durable. Every record names the last one that was durable
+ * when it was written: if a whole record further on says that the missing one was, the disk has lost what it had
+ * promised, and the start is refused. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -14,6 +19,7 @@
 #include "coordinator/journal/journal_impl.h"
 #include "base/log.h"
 
+/* A segment's file in memory. */
 struct mapped {
   const char *bytes;
   uint64_t len, salt;
@@ -133,20 +139,16 @@ static int by_number(const void *a, const void *b) {
   return (x->first > y->first) - (x->first < y->first);
 }
 
+static tri_status note_segment(tri_journal *j, int folder_fd, const char *name, tri_error *err) {
+  uint64_t first;
+  (void)folder_fd;
+  journal_is_segment(name, &first);
+  tri_status st = journal_add_segment(j, first);
+  return st == TRI_OK ? st : tri_fail(err, st, "journal", "no memory");
+}
+
 static tri_status list_segments(tri_journal *j, tri_error *err) {
-  int fd = openat(j->folder_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
-  tri_status st = TRI_OK;
-  if (!d) {
-    if (fd >= 0) close(fd);
-    return tri_fail(err, TRI_IO, "journal", "%s cannot be listed: %s", j->folder, strerror(errno));
-  }
-  for (struct dirent *e; st == TRI_OK && (e = readdir(d));) {
-    uint64_t first;
-    if (journal_is_segment(e->d_name, &first)) st = journal_add_segment(j, first);
-  }
-  closedir(d);
-  if (st != TRI_OK) return tri_fail(err, st, "journal", "no memory");
+  TRI_CHECK(journal_each_segment(j, j->folder_fd, note_segment, err));
   if (j->num_segments) qsort(j->segments, j->num_segments, sizeof *j->segments, by_number);
   return TRI_OK;
 }

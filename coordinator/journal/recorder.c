@@ -1,4 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Facts as bytes, and back: a journal's record has a kept_head, then what the kept_ struct of its type says. Messages
+ * within are packed as on the wire; of tokens the very bytes in which they came are kept.
+ *
+ * Compaction: a job that lives for long would keep every segment since its first record. When the journal has more than
+ * twice what the jobs need, those with the oldest records are recorded anew as one WHOLE, which collects the records
+ * between BEGIN and WHOLE. Once that is durable the core names it as the job's first record, and segments before the
+ * oldest such record are forgotten. */
 #include "coordinator/journal/recorder.h"
 
 #include <string.h>
@@ -188,6 +195,7 @@ static void renew_and_record(tri_recorder *k, tri_core *core, int64_t now) {
   k->renewed = false;
 }
 
+/* Writes; where that fails since the folder or its segment was removed, makes the journal anew and tries once more. */
 static tri_status write_all(tri_recorder *k, tri_error *err) {
   tri_status st = tri_journal_write(k->journal, err);
   if (st != TRI_IO) return st;

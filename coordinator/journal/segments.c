@@ -1,6 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The folder of a journal and the files in it: segments are allocated ahead, begun and forgotten; the folder is locked,
- * and made anew where it was removed. */
+ * and made anew where it was removed.
+ *
+ *   lock                    flock of the coordinator that has the journal, or of `trireme journal` for a moment
+ *   spare                   the next segment, allocated; its name becomes a segment's when it is begun
+ *   0000000000000001.journal, ...
+ *
+ * A cleaner of old files, or a user, may remove any of this at any time. A file that is open without its name is worth
+ * nothing to the next start, so names are compared with what is open (is_in_place, journal_has_segment) before anything
+ * counts as durable, and nothing is removed in a folder without its lock. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -68,6 +76,7 @@ static tri_status allocate(const tri_journal *j, const char *name, uint64_t byte
                   "%s has no room for %" PRIu64 " MiB of the journal: %s", j->folder, bytes >> 20, strerror(e));
 }
 
+/* The spare stays open: it could not be opened when the process has no descriptor left. */
 static bool open_spare(tri_journal *j) {
   if (j->spare_fd < 0) j->spare_fd = openat(j->folder_fd, SPARE, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
   return j->spare_fd >= 0;
@@ -156,6 +165,9 @@ tri_status journal_leave_segment(tri_journal *j, tri_error *err) {
            : TRI_OK;
 }
 
+/* In this order, so that a failure of the machine leaves nothing that looks like damage: the segment before it is
+ * synced; the new one has its bytes and a durable head; then it gets its name, and the folder is synced; then records
+ * are written to it. */
 tri_status journal_begin_segment(tri_journal *j, uint64_t bytes, tri_error *err) {
   char name[JOURNAL_NAME_BYTES];
   uint64_t first = j->written + 1, size = bytes > j->segment_bytes ? bytes : j->segment_bytes;
@@ -396,21 +408,17 @@ static bool is_own(const tri_journal *j, int folder_fd, const char *name) {
 
 /* Refuses a segment that another start has left, of requests that wait for it: they would be lost, or be mixed with
  * these. */
-static tri_status refuse_others(const tri_journal *j, int folder_fd, const char *name, tri_error *err) {
+static tri_status refuse_others(tri_journal *j, int folder_fd, const char *name, tri_error *err) {
   if (is_own(j, folder_fd, name)) return TRI_OK;
   return tri_fail(err, TRI_AGAIN, "journal", "%s/%s is of another start's journal: move it away", j->folder, name);
 }
 
-static tri_status remove_own(const tri_journal *j, int folder_fd, const char *name, tri_error *err) {
+static tri_status remove_own(tri_journal *j, int folder_fd, const char *name, tri_error *err) {
   if (!is_own(j, folder_fd, name) || !unlinkat(folder_fd, name, 0)) return TRI_OK;
   return tri_fail(err, TRI_IO, "journal", "%s/%s cannot be removed: %s", j->folder, name, strerror(errno));
 }
 
-/* Hands every segment of a folder to take, whose failure ends it. */
-static tri_status each_segment(const tri_journal *j, int folder_fd,
-                               tri_status (*take)(const tri_journal *j, int folder_fd, const char *name,
-                                                  tri_error *err),
-                               tri_error *err) {
+tri_status journal_each_segment(tri_journal *j, int folder_fd, journal_take_segment *take, tri_error *err) {
   int fd = openat(folder_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
   tri_status st = TRI_OK;
@@ -431,7 +439,7 @@ static tri_status move_to_named(tri_journal *j, tri_error *err) {
   int why = tri_file_make_folders(j->folder);
   if (why) return tri_fail(err, TRI_IO, "journal", "the folders above %s cannot be made: %s", j->folder, strerror(why));
   TRI_CHECK(open_place(j->folder, &at, err));
-  tri_status st = each_segment(j, at.folder_fd, refuse_others, err);
+  tri_status st = journal_each_segment(j, at.folder_fd, refuse_others, err);
   if (st != TRI_OK) {
     close_place(&at);
     return st;
@@ -444,11 +452,11 @@ static tri_status move_to_named(tri_journal *j, tri_error *err) {
 }
 
 static tri_status begin_anew(tri_journal *j, tri_error *err) {
-  TRI_CHECK(is_in_place(j) ? each_segment(j, j->folder_fd, refuse_others, err) : move_to_named(j, err));
+  TRI_CHECK(is_in_place(j) ? journal_each_segment(j, j->folder_fd, refuse_others, err) : move_to_named(j, err));
   j->is_lost = true; /* until there is a segment */
   TRI_CHECK(journal_leave_segment(j, err));
   journal_drop_spare(j);
-  TRI_CHECK(each_segment(j, j->folder_fd, remove_own, err)); /* those that are left miss others after them */
+  TRI_CHECK(journal_each_segment(j, j->folder_fd, remove_own, err)); /* those that are left miss others after them */
   j->num_segments = 0;
   j->in_use = false;
   TRI_CHECK(journal_begin_segment(j, 0, err));

@@ -1,4 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* For each descriptor the guard counts the bytes since the last whole message of its connection. Reading (the library's
+ * thread) adds; taking a message (the caller's) sets to 0. The two are not in step: bytes of messages that the library
+ * has read ahead count although these are whole. So a connection above the limit is a suspect first. The caller then
+ * takes messages until none is left, or so many that a whole one of each connection must have come; a suspect of which
+ * one came is cleared, and the others are cut.
+ *
+ * A descriptor may go to another connection at any time. Every decision names a generation with it, and cutting holds
+ * the lock under which new connections get their descriptors. */
 #include "coordinator/net/connection_guard.h"
 
 #include <arpa/inet.h>
@@ -53,6 +61,7 @@ static struct {
   tri_guard_figures told;
 } guard = {.spare = -1, .lock = PTHREAD_MUTEX_INITIALIZER};
 
+/* Returns the count of a descriptor; NULL: the guard is off, or does not count it. */
 static _Atomic uint32_t *find(int fd) {
   if (!atomic_load_explicit(&guard.on, memory_order_acquire) || fd < 0 || fd >= guard.num) return NULL;
   return &guard.bytes[fd];

@@ -30,6 +30,7 @@ typedef struct tri_signal_history {
 /* Catches SIGTERM, SIGINT, SIGUSR1, SIGHUP and SIGCONT, ignores SIGPIPE, and blocks the former in this thread. A byte
  * read from *fd is a signal's number. */
 tri_status tri_signals_catch(int *fd, tri_error *err);
+/* Returns what a signal asks for, in the light of those before it, and notes it in *h. */
 tri_signal_request tri_signals_request(tri_signal_history *h, int number, int64_t now);
 /* Lets this thread take them, too. */
 void tri_signals_unblock(void);

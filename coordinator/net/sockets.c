@@ -47,8 +47,8 @@ tri_status tri_client_socket_open(const tri_serve_options *o, tri_zcontext *z, t
 }
 
 /* Finds the keys of the workers' socket and those of the ranks, and its address where it has one already: those of a
- * start that has left its boot file after, as one that was killed does, or new ones. The keys are written before
- * the boot file. */
+ * start that has left its boot file, as one that was killed does, so that its workers find this coordinator at the same
+ * address; or new ones. The keys are written before the boot file: where that is, the keys are as well. */
 static tri_status find_worker_keys(const tri_serve_options *o, const tri_rank_keys *keys, tri_boot *boot,
                                    tri_zkeypair *pair, tri_error *err) {
   if (!keys->texts && o->worker_key_file && o->boot_file && !access(o->boot_file, F_OK)) {

@@ -8,7 +8,8 @@
 #include "base/options/serve_options.h"
 #include "coordinator/net/allowed_keys.h"
 
-/* allowed: where the keys go that may connect; it must outlive the socket. */
+/* Opens the socket of --endpoint. allowed: where the keys go that may connect; it must outlive the socket. TRI_USAGE: a
+ * TCP address without keys, or keys without a list of who may connect. */
 tri_status tri_client_socket_open(const tri_serve_options *o, tri_zcontext *z, tri_allowed_keys *allowed,
                                   tri_zserver **out, tri_error *err);
 /* The public key of each rank: by them the socket lets in, and the core tells ranks apart. */

@@ -12,6 +12,8 @@
 #include "base/line_pipe.h"
 #include "base/log.h"
 
+/* A notice is read as soon as it has come, and a part of a line is kept until its end comes. Neither side waits for the
+ * other: a full pipe to the supervisor makes lines wait in memory, in their order. */
 #define OVER "over "
 #define DRAIN "drain "
 

@@ -7,6 +7,10 @@
  *
  * A job that a replica has cannot be recalled, so that a replica gets little more than runs.
  *
+ * In the paper's words: `served` is a flow's next start tag, the clock is the virtual time, the start tag of what was
+ * last begun, and waking takes the later of both. Both levels have a clock of their own: flow_clock for owners, and
+ * each owner's for its flows. Clocks only grow; `served` falls again by what a guess was too large.
+ *
  * An owner of flows may have half of the room that others leave, and so may each flow of it, so that the next client
  * finds room. */
 #include <string.h>

@@ -57,7 +57,9 @@ static uint64_t extend(const prefix_router *a, uint64_t prefix, const void *data
   return tri_siphash(key, data, bytes) | 1; /* 0 is an empty place */
 }
 
-/* Fills points with the hashes of a prompt's beginnings. At least a token of it is left to compute. */
+/* Fills points with the hashes of a prompt's beginnings, under its cache salt, as a replica's prefix cache has it. Each
+ * hash is the key of the next, so that equal points mean equal beginnings. At least a token of it is left to compute.
+ */
 static void find_points(prefix_router *a, const queue_entry *e, size_t block) {
   size_t blocks = e->num_prompt && block ? (e->num_prompt - 1) / block : 0;
   uint64_t prefix = extend(a, 0, e->salt, e->salt_len);

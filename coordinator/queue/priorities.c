@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Returns bits that are in the order of priorities. */
+/* Returns bits that are in the order of priorities: with the sign flipped, as negative numbers come first. */
 static uint64_t bits_of(int64_t priority) { return (uint64_t)priority ^ UINT64_C(1) << 63; }
 
 /* Returns the place of the child to which the next bit leads. */
@@ -52,7 +52,8 @@ static priority_entry *take_leaf(priority_entry **at) {
   return leaf;
 }
 
-/* Returns the entry that becomes the node instead of one that leaves; NULL: none is left. */
+/* Returns the entry that becomes the node instead of one that leaves: another of its ring, else a leaf from below,
+ * which may stand anywhere above its place; NULL: none is left. */
 static priority_entry *heir_of(priority_entry *node) {
   bool alone = node->next == node;
   if (alone && !*some_child(node)) return NULL;

@@ -44,7 +44,9 @@ void queue_close(tri_core *c);
 
 /* Refuses a job of so many bytes where there is no room for it, or its flow has its share. */
 tri_status flow_check(tri_core *c, const tri_peer *from, tri_wire_str caller, size_t bytes, tri_error *err);
-bool flow_enter(tri_core *c, queue_entry *e, const tri_peer *peer, const char *caller); /* false: no memory */
+/* Makes a job count, from its acceptance to its end. flow_check is not repeated: a job of the journal enters whatever
+ * room there is. False: no memory. */
+bool flow_enter(tri_core *c, queue_entry *e, const tri_peer *peer, const char *caller);
 void flow_resize(tri_core *c, queue_entry *e, size_t bytes);
 void flow_leave(tri_core *c, queue_entry *e); /* a job that has ended */
 uint64_t queue_job_bytes(const tri_core *c);  /* of all jobs in flows */
@@ -53,6 +55,7 @@ void queue_set_crowded(tri_core *c, bool crowded);
 
 /* ---- the queue ---- */
 
+/* Puts a job, which is in a flow, to its place in that flow's queue. */
 void queue_push(tri_core *c, int64_t now, queue_entry *e);
 void queue_remove(tri_core *c, queue_entry *e); /* one that may be in the queue */
 int64_t queue_count(const tri_core *c);

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks tell the rows that the experts in their slots have had; the sums by expert are the answer to who asks. */
+/* Ranks tell the rows that the experts in their slots have had; the sums by expert are the answer to who asks.
+ *
+ * A question goes to every rank of all replicas that are ready, which answers between two steps; it is answered when
+ * all have told, of the same placement. Where experts have moved between two ranks' words, rows of one expert would be
+ * counted twice or not at all, and all are asked again. Questions that come meanwhile join the one that is open. What
+ * ranks told last is kept for the metrics. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,30 +17,14 @@
 /* Far more slots in a layer than any model has: a rank's word alone must not decide what is allocated. */
 #define MAX_SLOTS (1u << 20)
 
-static void forget(expert_report *e) {
-  tri_free(e->rows);
-  tri_free(e->expert_of);
-  tri_free(e->earlier);
-  *e = (expert_report){0};
-}
-
-static bool all_told(const tri_core *c) {
-  for (uint32_t i = 0; i < c->cfg.num_replicas; i++) {
-    const replica *g = replica_at(c, i);
-    for (uint32_t r = 0; r < g->world && g->state == REPLICA_READY; r++)
-      if (!g->ranks[r].experts.told) return false;
-  }
-  return true;
+static bool has_told(const replica *g, const rank_info *rank) {
+  (void)g;
+  return rank->experts.told;
 }
 
 /* False where experts have moved between two ranks' words. */
-static bool of_one_placement(const tri_core *c) {
-  for (uint32_t i = 0; i < c->cfg.num_replicas; i++) {
-    const replica *g = replica_at(c, i);
-    for (uint32_t r = 0; r < g->world && g->state == REPLICA_READY; r++)
-      if (g->ranks[r].experts.placement != g->ranks[0].experts.placement) return false;
-  }
-  return true;
+static bool has_placement_of_first(const replica *g, const rank_info *rank) {
+  return rank->experts.placement == g->ranks[0].experts.placement;
 }
 
 static uint32_t num_sparse(const tri_model_config *m) {
@@ -54,7 +43,8 @@ struct sums {
   tri_replica_hot hot;                                           /* of all ranks; slots: the fewest */
 };
 
-/* Slices of one expert have the same rows: the first counts. */
+/* Adds a rank's rows. Of an expert in several slots (EPLB) each slot has rows of its own, and the sum is the expert's;
+ * slices of one expert have the same rows, of which the caller passes the first slice's alone. */
 static void add_rank(struct sums *s, const expert_report *e, uint32_t share, bool first_replica) {
   for (size_t i = 0; i < (size_t)e->num_layers * s->num_experts; i++)
     s->rows[(size_t)e->first_layer * s->num_experts + i] += e->earlier[i];
@@ -191,7 +181,7 @@ static void answer(tri_core *c, const rank_ask *a) {
   struct sums s;
   char *text = NULL;
   size_t n = 0;
-  if (!all_told(c) || !of_one_placement(c)) {
+  if (!ranks_all(c, has_told) || !ranks_all(c, has_placement_of_first)) {
     refuse(c, a, TRI_TIMEOUT, "not all ranks have told the rows of their experts");
     return;
   }
@@ -214,13 +204,9 @@ static void answer(tri_core *c, const rank_ask *a) {
 
 /* ---- metrics ---- */
 
-static bool all_known(const tri_core *c) {
-  for (uint32_t i = 0; i < c->cfg.num_replicas; i++) {
-    const replica *g = replica_at(c, i);
-    for (uint32_t r = 0; r < g->world && g->state == REPLICA_READY; r++)
-      if (!g->ranks[r].experts.rows) return false;
-  }
-  return true;
+static bool is_known(const replica *g, const rank_info *rank) {
+  (void)g;
+  return rank->experts.rows;
 }
 
 static void print_rank(FILE *f, uint32_t replica, uint32_t rank, const expert_report *e, int64_t experts) {
@@ -278,7 +264,7 @@ static void hot_metrics(const tri_core *c, FILE *f) {
 
 void experts_metrics(const tri_core *c, FILE *f) {
   struct sums s = {0};
-  if (c->cfg.model->moe.num_experts && all_known(c) && make_sums(c, &s)) {
+  if (c->cfg.model->moe.num_experts && ranks_all(c, is_known) && make_sums(c, &s)) {
     fprintf(f,
             "# HELP trireme:expert_balancedness Mean over the most rows of a share of experts, over all layers.\n"
             "# TYPE trireme:expert_balancedness gauge\ntrireme:expert_balancedness %.6g\n"
@@ -322,12 +308,13 @@ void experts_request(tri_core *c, int64_t now, const tri_peer *from, uint64_t id
     refuse(c, &ask, TRI_UNSUPPORTED, "the model has no experts");
     return;
   }
-  if (c->replicas->num_expert_asks == MAX_ASKS) {
+  rank_asks *asks = &c->replicas->expert_asks;
+  if (asks->num == MAX_ASKS) {
     refuse(c, &ask, TRI_NO_CAPACITY, "too many clients wait for the experts' rows already");
     return;
   }
-  if (!c->replicas->num_expert_asks) begin(c);
-  c->replicas->expert_asks[c->replicas->num_expert_asks++] = ask;
+  if (!asks->num) begin(c);
+  asks->list[asks->num++] = ask;
   experts_tick(c, now);
 }
 
@@ -350,7 +337,7 @@ static void take(tri_core *c, int64_t now, rank_info *rank, const tri_replica_ex
   expert_report *to = &rank->experts;
   size_t n = (size_t)e->num_layers * e->num_own, experts = (size_t)c->cfg.model->moe.num_experts;
   if (!is_sound(c, e)) return;
-  forget(to);
+  rank_forget_experts(to);
   *to = (expert_report){.placement = e->placement,
                         .first_layer = e->first_layer,
                         .num_layers = e->num_layers,
@@ -362,7 +349,7 @@ static void take(tri_core *c, int64_t now, rank_info *rank, const tri_replica_ex
                         .expert_of = tri_calloc(n + 1, sizeof *to->expert_of),
                         .earlier = tri_calloc(e->num_layers * experts + 1, sizeof *to->earlier)};
   if (!to->rows || !to->expert_of || !to->earlier) {
-    forget(to);
+    rank_forget_experts(to);
     return;
   }
   to->asked = to->told = true;
@@ -380,15 +367,9 @@ void experts_take(tri_core *c, int64_t now, const tri_replica_msg *m) {
 }
 
 void experts_tick(tri_core *c, int64_t now) {
-  if (!c->replicas->num_expert_asks) return;
-  bool told = all_told(c), complete = told && of_one_placement(c);
+  if (!c->replicas->expert_asks.num) return;
+  bool told = ranks_all(c, has_told), complete = told && ranks_all(c, has_placement_of_first);
   if (told && !complete) begin(c);
   if (!complete) ask_ranks(c);
-  int left = 0;
-  for (int i = 0; i < c->replicas->num_expert_asks; i++)
-    if (complete || now >= c->replicas->expert_asks[i].until_ns)
-      answer(c, &c->replicas->expert_asks[i]);
-    else
-      c->replicas->expert_asks[left++] = c->replicas->expert_asks[i];
-  c->replicas->num_expert_asks = left;
+  rank_asks_answer(c, now, &c->replicas->expert_asks, complete, answer);
 }

@@ -1,14 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The life of a replica: its ranks register, the replica becomes ready, reports its health, gets leases, and may be
  * lost.
- */
+ *
+ *   ABSENT -> STARTING     the first rank of a start registers (begin_epoch)
+ *   STARTING -> READY      its leader says so, and the replica fits those that serve
+ *   READY -> STARTING      its leader's connection was lost and made again: its jobs are queued again
+ *   STARTING, READY -> DRAINING  the cluster ends, and the last job has ended
+ *   any but ABSENT -> LOST a rank failed, is silent or stands still, or the supervisor saw it end
+ *   any -> STARTING        a later epoch registers
+ *
+ * Every message names the epoch: what an earlier start still has to say finds no replica. */
 #include <stdarg.h>
 #include <stdio.h>
 
 #include "coordinator/replicas/replicas_impl.h"
 #include "base/log.h"
 
-enum { LAST_WORDS_NS = 200000000 };
+enum {
+  LAST_WORDS_NS = 200000000
+}; /* from a supervisor's word that a replica ended to its loss: its own may come yet */
 static const uint64_t EPOCHS_AHEAD = UINT64_C(1) << 32; /* of the last start: a time in seconds is one, too */
 
 static bool is_here(const replica *g) { return g->state != REPLICA_ABSENT && g->state != REPLICA_LOST; }

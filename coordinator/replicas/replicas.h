@@ -45,12 +45,15 @@ const char *replicas_last_loss(const tri_core *c); /* why the replica that was l
 
 /* ---- jobs of a replica ---- */
 
+/* Counts the jobs that a replica has, for replica_pick and the watchdog. */
 void replica_got_job(tri_core *c, uint32_t index, int64_t now);
 void replica_left_job(tri_core *c, uint32_t index);
 tri_status replica_tell_leader(tri_core *c, uint32_t index, tri_replica_msg *m); /* as to_worker */
 
 /* ---- what ranks and the supervisor say ---- */
 
+/* Answers a registration, with a reason where it is refused. A rank may register again, over the same connection with
+ * more facts, or over a new one after the old one has ended. A replica that cannot serve with the others is lost. */
 void replica_register(tri_core *c, int64_t now, const tri_peer *from, const tri_replica_register *r);
 bool replica_ready(tri_core *c, int64_t now, const tri_replica_msg *m); /* true: the replica takes jobs from now on */
 void replica_health(tri_core *c, int64_t now, const tri_replica_health *h);

@@ -9,6 +9,7 @@
 
 enum { REASON_BYTES = TRI_ERROR_MESSAGE + 40, MAX_CANARY = 20, MAX_RANKS = 1024, MAX_ASKS = 8 };
 
+/* Transitions: life.c. */
 typedef enum replica_state {
   REPLICA_ABSENT,
   REPLICA_STARTING,
@@ -28,8 +29,9 @@ typedef struct expert_report {
   tri_replica_hot hot;
 } expert_report;
 
+/* A rank of the present start, by its registration and its last report. */
 typedef struct rank_info {
-  bool known;
+  bool known; /* it has registered; without that nothing else here means anything */
   tri_peer peer;
   char host[64];
   int64_t pid, last_report;
@@ -49,6 +51,11 @@ typedef struct rank_ask {
   uint64_t id;
   int64_t until_ns;
 } rank_ask;
+
+typedef struct rank_asks {
+  rank_ask list[MAX_ASKS];
+  int num;
+} rank_asks;
 
 /* The cost of the scheduler in the last reports in which tokens were drawn. */
 enum { COST_REPORTS = 10 };
@@ -91,14 +98,11 @@ typedef struct replica {
 
 struct replicas {
   replica_hooks hooks;
-  replica *list;              /* [num_replicas] */
-  bool drain_sent;            /* they have been told to leave */
-  int64_t suspended_until_ns; /* of the watchdog */
-  char last_loss[200];        /* see replicas_last_loss */
-  rank_ask asks[MAX_ASKS];    /* for roofline bounds */
-  int num_asks;
-  rank_ask expert_asks[MAX_ASKS];
-  int num_expert_asks;
+  replica *list;               /* [num_replicas] */
+  bool drain_sent;             /* they have been told to leave */
+  int64_t suspended_until_ns;  /* of the watchdog */
+  char last_loss[200];         /* see replicas_last_loss */
+  rank_asks asks, expert_asks; /* for roofline bounds; for the rows of experts */
 };
 
 static inline replica *replica_at(const tri_core *c, uint32_t index) { return &c->replicas->list[index]; }
@@ -112,8 +116,14 @@ bool replica_is_watched(const tri_core *c, const replica *g);
 static inline uint32_t replica_dp_rank_of(const replica *g, uint32_t rank) {
   return g->dp > 1 && g->tp ? rank / g->tp % g->dp : 0;
 }
-/* Frees what the ranks have told of their experts. */
+/* Frees what a rank, or each of a replica, has told of its experts. */
+void rank_forget_experts(expert_report *e);
 void replica_forget_experts(replica *g);
+/* Returns whether this is so of each rank of the replicas that are ready. */
+bool ranks_all(const tri_core *c, bool (*is_so)(const replica *g, const rank_info *rank));
+/* Answers those who wait for ranks: all of them where it is complete, else those whose time is up. */
+void rank_asks_answer(tri_core *c, int64_t now, rank_asks *asks, bool complete,
+                      void (*answer)(tri_core *c, const rank_ask *ask));
 
 /* compatibility.c: a replica may serve with those that do */
 void canary_take(replica_canary *c, const tri_replica_msg *ready);

@@ -8,19 +8,15 @@
 /* A second where each rank has its cores, many where ranks share them. */
 #define MEASURE_NS (30 * 1000000000LL)
 
-static bool all_measured(const tri_core *c) {
-  for (uint32_t i = 0; i < c->cfg.num_replicas; i++) {
-    const replica *g = replica_at(c, i);
-    for (uint32_t r = 0; r < g->world && g->state == REPLICA_READY; r++)
-      if (!g->ranks[r].measured) return false;
-  }
-  return true;
+static bool has_measured(const replica *g, const rank_info *rank) {
+  (void)g;
+  return rank->measured;
 }
 
 bool roofline_is_measured(const tri_core *c, int64_t now) {
   bool waits = false;
-  for (int i = 0; i < c->replicas->num_asks; i++) waits |= now < c->replicas->asks[i].until_ns;
-  return waits && !all_measured(c);
+  for (int i = 0; i < c->replicas->asks.num; i++) waits |= now < c->replicas->asks.list[i].until_ns;
+  return waits && !ranks_all(c, has_measured);
 }
 
 #define ADD(from, type, name, json) out->sum.name += (from).name;
@@ -54,15 +50,15 @@ static void begin(tri_core *c) {
 
 void roofline_request(tri_core *c, int64_t now, const tri_peer *from, uint64_t id, bool idle) {
   tri_error err = {0};
-  if (c->replicas->num_asks == MAX_ASKS) {
+  rank_asks *asks = &c->replicas->asks;
+  if (asks->num == MAX_ASKS) {
     tri_fail(&err, TRI_NO_CAPACITY, "op", "%d clients wait for floors already", MAX_ASKS);
     answer_error(c, from, id, &err);
     return;
   }
-  if (idle && !c->replicas->num_asks) begin(c);
+  if (idle && !asks->num) begin(c);
   /* Under load the answer is what was measured before, if anything was. */
-  c->replicas->asks[c->replicas->num_asks++] =
-      (rank_ask){.peer = *from, .id = id, .until_ns = idle ? now + MEASURE_NS : now};
+  asks->list[asks->num++] = (rank_ask){.peer = *from, .id = id, .until_ns = idle ? now + MEASURE_NS : now};
   roofline_tick(c, now);
 }
 
@@ -76,13 +72,5 @@ void roofline_take(tri_core *c, int64_t now, const tri_replica_msg *m) {
 }
 
 void roofline_tick(tri_core *c, int64_t now) {
-  if (!c->replicas->num_asks) return;
-  bool complete = all_measured(c);
-  int left = 0;
-  for (int i = 0; i < c->replicas->num_asks; i++)
-    if (complete || now >= c->replicas->asks[i].until_ns)
-      answer(c, &c->replicas->asks[i]);
-    else
-      c->replicas->asks[left++] = c->replicas->asks[i];
-  c->replicas->num_asks = left;
+  if (c->replicas->asks.num) rank_asks_answer(c, now, &c->replicas->asks, ranks_all(c, has_measured), answer);
 }

@@ -111,14 +111,35 @@ tri_status replicas_open(tri_core *c, const replica_hooks *hooks) {
   return c->replicas->list ? TRI_OK : TRI_NO_MEMORY;
 }
 
+void rank_forget_experts(expert_report *e) {
+  tri_free(e->rows);
+  tri_free(e->expert_of);
+  tri_free(e->earlier);
+  *e = (expert_report){0};
+}
+
 void replica_forget_experts(replica *g) {
-  for (uint32_t r = 0; g->ranks && r < g->world; r++) {
-    expert_report *e = &g->ranks[r].experts;
-    tri_free(e->rows);
-    tri_free(e->expert_of);
-    tri_free(e->earlier);
-    *e = (expert_report){0};
+  for (uint32_t r = 0; g->ranks && r < g->world; r++) rank_forget_experts(&g->ranks[r].experts);
+}
+
+bool ranks_all(const tri_core *c, bool (*is_so)(const replica *g, const rank_info *rank)) {
+  for (uint32_t i = 0; i < c->cfg.num_replicas; i++) {
+    const replica *g = replica_at(c, i);
+    for (uint32_t r = 0; r < g->world && g->state == REPLICA_READY; r++)
+      if (!is_so(g, &g->ranks[r])) return false;
   }
+  return true;
+}
+
+void rank_asks_answer(tri_core *c, int64_t now, rank_asks *asks, bool complete,
+                      void (*answer)(tri_core *c, const rank_ask *ask)) {
+  int left = 0;
+  for (int i = 0; i < asks->num; i++)
+    if (complete || now >= asks->list[i].until_ns)
+      answer(c, &asks->list[i]);
+    else
+      asks->list[left++] = asks->list[i];
+  asks->num = left;
 }
 
 void replicas_close(tri_core *c) {

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The watchdog: gives up replicas with a rank that never came, that reports nothing, or that no longer makes progress,
- * and reports where each rank of such a replica stands. */
+ * and reports where each rank of such a replica stands.
+ *
+ * Progress is a change of a rank's step, layer or number of collectives from one report to the next. A collective waits
+ * for its slowest rank, so that one rank which stands still stops all others where they next need it: the ranks at the
+ * earliest place are the ones to look at, and the report calls those late. */
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>

@@ -25,6 +25,7 @@ static bool any_streams(const tri_core *c) {
   return any;
 }
 
+/* A metric's value in the unit of its name. */
 typedef double (*figure)(const tri_replica_stream *s);
 static double dram_bytes(const tri_replica_stream *s) { return (double)s->dram_bytes; }
 static double peer_bytes(const tri_replica_stream *s) { return (double)s->peer_bytes; }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Metrics as Prometheus reads them: the text of a stats reply. */
+/* Metrics as Prometheus reads them: the text of a stats reply. Where vLLM has such a metric it has the name of that
+ * one, with another prefix, so that a dashboard needs little to be changed. */
 #include <stdio.h>
 #include <stdlib.h>
 

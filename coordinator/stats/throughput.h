@@ -12,7 +12,7 @@ typedef struct tri_throughput {
   int64_t since_ns;
 } tri_throughput;
 
-bool tri_throughput_is_due(const tri_throughput *t, int64_t now);
+bool tri_throughput_is_due(const tri_throughput *t, int64_t now); /* ten seconds are over */
 /* Begins the next ten seconds. Writes the line of those that are over; false: nothing was done in them and nothing
  * waits, which gets no line. */
 bool tri_throughput_text(tri_throughput *t, const tri_core_load *load, int64_t now, char out[TRI_THROUGHPUT_LINE]);

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A folder of a supervisor is locked (flock) for as long as that lives, however it ends: a folder without a lock is
+ * free to be removed, which the next supervisor of the same user does. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

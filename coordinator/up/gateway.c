@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The life of the HTTP gateway: a child like the coordinator, which is started when that listens, and again whenever it
+ * ends. It writes a byte into a pipe as its loop turns, its pulse: a gateway that hangs would keep the port, so that
+ * one without a pulse is killed. In a drain it ends first, since the coordinator has to serve its last answers. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <signal.h>

@@ -1,4 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The supervisor's loop: signals (by signalfd), lines of events from the coordinator, the gateway's pulse, and five
+ * times a second the clock.
+ *
+ *   running                 what ends is started again
+ *   draining                asked to end: first the gateway finishes its answers, then the coordinator its jobs, then
+ *                           the replicas leave; nothing is started any more
+ *   at_once                 asked again: the coordinator gets a moment for its clients, then all is killed
+ *   stopping                everything is being killed, with the exit code that is settled by then
+ *
+ * Each flag stays set, and each step has a deadline, after which the next one follows by force. */
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -144,6 +154,9 @@ static void compare_boot(tri_up *u) {
         u->boot_path);
 }
 
+/* Takes a line of the coordinator's: listening ENDPOINT; came REPLICA EPOCH RANK; ready REPLICA EPOCH; drained LOST;
+ * lost REPLICA EPOCH RANK CODE WHY. What it says of an earlier epoch is over. Others ("alive") only show that it lives.
+ */
 static void take_event(tri_up *u, char *line) {
   unsigned replica, rank;
   unsigned long long epoch;

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The options of `trireme up` and `trireme serve`: those of the coordinator and the workers, whose tables are taken
+ * over as they are and whose values are passed on to the children, those of the gateway, and its own. */
 #include <libgen.h>
 #include <stddef.h>
 #include <stdio.h>

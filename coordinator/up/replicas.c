@@ -11,6 +11,9 @@
 #include "base/log.h"
 #include "base/wait.h"
 
+/* FAILED_STARTS: in a row, after which a host is avoided. LOST_GRACE_MS: for ranks of a lost replica to leave by
+ * themselves. LAST_WORDS_MS: from a replica's end to judging it, in which its words may come by way of the coordinator.
+ */
 enum { FAILED_STARTS = 3, LOST_GRACE_MS = 500, LAST_WORDS_MS = 200 };
 #define NS_PER_S 1000000000LL
 
@@ -148,7 +151,9 @@ void tri_up_replica_lost(tri_up *u, int replica, int rank, const char *code, con
   if (g->pid > 0) g->kill_ns = tri_deadline_after_ms(LOST_GRACE_MS);
 }
 
-/* Decides what follows from its end, or from a start that failed. never: none of its starts has come so far. */
+/* Decides what follows from its end, or from a start that failed: another start now or after a pause, a hold of minutes
+ * while others serve, or the end of everything where no other is left and another start is no use. never: none of its
+ * starts has come so far that a rank was heard of. */
 static void decide(tri_up *u, int replica, int64_t now, int status, bool soon, bool never, const char *what) {
   tri_up_replica *g = &u->replicas[replica];
   char why[TRI_UP_WORDS + 100];

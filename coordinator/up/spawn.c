@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Children: each has a process group of its own, which is killed as a whole, and a death signal, so that none outlives
+ * the supervisor. The coordinator gets SIGHUP and the gateway SIGTERM, to say something to their clients; a replica has
+ * nothing to say, and gets SIGKILL. The supervisor has one thread, so that a child may do anything before exec. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* From the launch of a replica to its last rank's registration only the supervisor can tell that nothing happens: its
+ * ranks may not run yet, on whatever host. Progress is one more rank that is heard of. */
 #include <stdio.h>
 #include <string.h>
 

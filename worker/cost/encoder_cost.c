@@ -10,7 +10,7 @@
 
 enum { OBSERVED = 64 }; /* steps after which the scheduler gets the refined table */
 
-/* Everything that decides how long a step takes. */
+/* Everything that decides how long a step takes. A quote or backslash of a device's name would need escapes in JSON. */
 static void make_key(const tri_engine *e, tri_quantization quantization, int threads, char out[TRI_ENCODER_COST_KEY]) {
   const tri_limits *l = &e->limits;
   const tri_backend *be = e->backend;

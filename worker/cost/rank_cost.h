@@ -13,7 +13,8 @@ typedef struct tri_rank_cost {
   tri_cost_share share;
 } tri_rank_cost;
 
-/* Needs no weights. */
+/* Needs no weights. With products on the host (a CPU, or a device's experts) it measures them with the rank's threads,
+ * for a moment in which nothing else is to run. */
 tri_status tri_rank_cost_find(const tri_serve_options *o, const tri_engine *e, tri_rank_cost *out, tri_error *err);
 
 #endif

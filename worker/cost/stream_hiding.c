@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A step with streamed weights takes the longer of two times that overlap: bringing the weights, which does not depend
+ * on the step, and computing, which grows with its tokens. The tokens at which both are equal hide the streaming; more
+ * only make the step longer. */
 #include "worker/cost/stream_hiding.h"
 
 #include "base/log.h"

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* All are seconds of this rank's stage. A block's way out and in was measured when the engine was created; the rest is
+ * the cost model's, which `trireme plan` uses as well, so that a prediction on paper and one in the log agree. */
 #include "worker/cost/swap_cost.h"
 
 #include <math.h>
@@ -7,6 +9,8 @@
 #include "worker/cost/rank_cost.h"
 #include "worker/cost/stream_hiding.h"
 
+/* Returns what a token of a whole step of prompt tokens takes, as one sequence: its token i attends to i others, half
+ * of all in the mean. */
 static double token_seconds(const tri_rank_cost *c, int tokens) {
   tri_cost_load l = {.tokens = tokens,
                      .all_tokens = (double)tokens * tri_parallel_dp(c->model.p),

@@ -1,4 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A window goes through three states, kept in two counters:
+ *
+ *   waiting  layer == num_layers and no moves: after `interval` steps all ranks are to count, which sets layer to 0
+ *   looking  layer < num_layers: each call looks at the next layer, and may find moves
+ *   moving   next_move < num_moves: hands them out one at a time, each between two steps; then looks on
+ *
+ * Every call does a bounded part, one layer's search at most, since it stands in the leader's step loop. */
 #include "worker/placement/eplb.h"
 
 #include <string.h>

@@ -56,6 +56,7 @@ static tri_replica_hot hot_of(const tri_expert_rows *c, const tri_engine *e) {
                            .exchanges = h->exchanges};
 }
 
+/* A count of 64 bits as two numbers of the wire's arrays, which have 32: the low one first. */
 static void put(uint32_t *to, size_t at, uint64_t count) {
   to[2 * at] = (uint32_t)count;
   to[2 * at + 1] = (uint32_t)(count >> 32);

@@ -9,7 +9,8 @@
 #include "comm/wire/replica.h"
 #include "runtime/engine/engine.h"
 
-/* Zeros: nothing was ever asked for. The step thread writes what lies below `counted` while that is false. */
+/* Zeros: nothing was ever asked for. The two flags hand the arrays over: the step thread writes what lies below
+ * `counted` while that is false, the control thread reads it while it is true. */
 typedef struct tri_expert_rows {
   atomic_bool asked;       /* by the control thread */
   atomic_bool counted;     /* by the step thread: for the control thread to send, which then makes it false */

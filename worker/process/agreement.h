@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Options that must be the same on all ranks of a replica. mpirun gives each program arguments of its own. */
+/* Agreement of all ranks of a replica: on options, since mpirun gives each program arguments of its own, and
+ * on weights, since each host may have its own copy. */
 #ifndef TRI_WORKER_PROCESS_AGREEMENT_H
 #define TRI_WORKER_PROCESS_AGREEMENT_H
 
@@ -10,7 +11,8 @@
  * were started with. */
 tri_status tri_agree_on_options(const tri_serve_options *o, tri_comm *world, tri_error *err);
 
-/* The ranks whose hosts' copies have been hashed (others say 0) must have the same weights. Collective. */
+/* The ranks whose hosts' copies have been hashed (others pass 0) must have the same weights. Collective, and all fail
+ * alike. */
 tri_status tri_agree_on_weights(uint64_t hash, tri_comm *world, tri_error *err);
 
 #endif

@@ -13,7 +13,8 @@ typedef struct tri_canary {
   size_t num_wrong, num_seen;
 } tri_canary;
 
-/* Writes the plan of the step. */
+/* The leader: writes the plan of the step: token 0 as a prompt in slot 0, and, where the model generates, a greedy
+ * sample after it. */
 void tri_canary_plan(const tri_worker *w, tri_plan_writer *plan);
 
 /* Every rank, before that step: the sampling ranks are to see its logits. TRI_NO_MEMORY. */

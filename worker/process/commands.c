@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The order of commands is kept by one rule: while anything is in the list, nothing goes into the ring but from the
+ * list's head. */
 #include "worker/process/commands.h"
 
 tri_status tri_commands_init(tri_commands *c, size_t in_ring) {

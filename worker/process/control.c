@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The control thread of a worker: what comes from the coordinator and what goes to it, and the lease. */
+/* The control thread of a worker: what comes from the coordinator and what goes to it, and the lease.
+ *
+ * It waits in one poll for the socket and for the step thread's eventfd, at most poll_ms, and then sees to everything
+ * in turn; nothing else waits but an attempt to connect. Memory of jobs is taken and freed here and not in steps. The
+ * lease: any message renews it, and when none has come for --lease seconds the rank leaves, since its cluster may have
+ * started another in its place. A step thread that does not notice is ended with the process a second later. */
 #include <errno.h>
 #include <math.h>
 #include <poll.h>
@@ -41,7 +46,7 @@ static void take_job(tri_control *c, const tri_replica_assign *a) {
   if (st == TRI_OK) return;
   tri_job_destroy(job);
   if (tri_refusals_add(&c->refusals, a->job, &err) != TRI_OK)
-    send_refusal(c, &(tri_refusal){.job = a->job, .err = err});
+    send_refusal(c, &(tri_refusal){.job = a->job, .err = err}); /* no memory to keep it: at once or never */
   tri_refusals_flush(&c->refusals, send_refusal, c);
 }
 
@@ -99,8 +104,9 @@ static void receive(tri_control *c) {
 
 static tri_status send_of_outbox(void *ctx, tri_replica_msg *m) { return tri_control_send(ctx, m); }
 
-/* Drops what an earlier coordinator's jobs have sampled. The leader's word that it has none of them is read before
- * what it has handed over by then. */
+/* Sends what the leader has handed over, in its order; what an earlier coordinator's jobs have sampled is dropped. The
+ * leader's word that it has none of them (w->cleared) is read before the ring: what it handed over before that word may
+ * be of such jobs, and is taken out while c->cleared is still false. */
 static void send_outboxes(tri_control *c) {
   tri_worker *w = c->w;
   bool cleared = atomic_load(&w->cleared) == c->line;

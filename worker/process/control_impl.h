@@ -14,6 +14,9 @@
  * long a follower, which hears nothing of that, has had no new step when it takes itself for idle. */
 enum { TRI_CONTROL_IDLED_MS = 100 };
 
+/* A connection passes through: opened (link), registered (connected), accepted (welcomed), cleared of an earlier
+ * coordinator's jobs (cleared), and, once the replica serves, announced as ready (told_ready): from then on jobs are
+ * taken. When it is lost all of it begins anew. */
 typedef struct tri_control {
   tri_worker *w;
   tri_zcontext *z;
@@ -26,13 +29,13 @@ typedef struct tri_control {
   tri_buf buf;
   tri_outbox *unsent; /* popped, but the socket was full */
   tri_refusals refusals;
-  uint64_t seq;
-  int health_ms, poll_ms;
-  int64_t last_health, last_idled, last_lease, last_count, last_register;
-  uint64_t seen_step, sent_step; /* when last looked at; in the last report */
-  uint32_t sent_layer;           /* in that report */
-  int64_t seen_since;            /* since when it is seen_step */
-  bool registered_hash, registered_facts, told_ready;
+  uint64_t seq;                                                           /* of the last message, counted from 1 */
+  int health_ms, poll_ms;                                                 /* milliseconds, see HEALTH_MS and POLL_MS */
+  int64_t last_health, last_idled, last_lease, last_count, last_register; /* tri_now_ns of each */
+  uint64_t seen_step, sent_step;                                          /* when last looked at; in the last report */
+  uint32_t sent_layer;                                                    /* in that report */
+  int64_t seen_since;                                                     /* since when it is seen_step */
+  bool registered_hash, registered_facts, told_ready; /* the coordinator has been sent these over this connection */
   tri_health health;
   struct utsname host;
 } tri_control;

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The control thread's connection to the coordinator, and the registration of this rank. */
+/* The control thread's connection to the coordinator, and the registration of this rank. A rank registers several
+ * times: when it connects, when it knows its weights' hash, and when the engine stands; each registration has what is
+ * known by then, and zeros for the rest. */
 #include <unistd.h>
 
 #include "base/log.h"

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The step loop of every rank but the leader: take a plan, run it, and, on the sampling rank, send back what was
  * sampled.
- */
+ *
+ * A follower decides nothing: it runs plans in the order in which they come, and takes the next one while earlier steps
+ * are under way, as far as the engine has room for them. */
 #include "worker/process/canary.h"
 #include "worker/placement/eplb_run.h"
 #include "worker/process/worker.h"

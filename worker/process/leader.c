@@ -1,5 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The leader's step loop: commands in, plans out, results in, tokens out. */
+/* The leader's step loop: commands in, plans out, results in, tokens out.
+ *
+ * The loop never waits for one thing: in each round it takes what has come from the control thread, ends jobs that are
+ * over, and for every micro-batch composes a step where one may begin, looks for the end of this rank's own part, and
+ * for results of sampling ranks. It pauses only after a round in which nothing happened, and sleeps only where nothing
+ * is under way. A pipeline is kept full by that alone: whichever micro-batch can begin a step does so.
+ *
+ * Every rank gets plans in one order, that of composing, over messages that keep their order; so all ranks run the same
+ * steps one after the other without any other agreement. */
 #include <string.h>
 
 #include "base/log.h"
@@ -184,10 +192,11 @@ static void count_time(tri_worker *w, int64_t since) {
   atomic_fetch_add_explicit(&w->scheduler_ns, (uint64_t)(tri_thread_cpu_ns() - since), memory_order_relaxed);
 }
 
-/* The outbox goes to the control thread; an empty one takes its place. Waits while the control thread is after. */
+/* The outbox goes to the control thread; an empty one takes its place. Waits while the control thread has all others,
+ * which holds the replica back where the coordinator is slower than it. */
 static tri_status flush(struct leader *ld) {
   tri_worker *w = ld->w;
-  /* Destroyed from here, where the control thread is far after: memory matters more then. */
+  /* A full ring: the control thread has fallen behind, and memory matters more than the time that freeing takes. */
   for (tri_job *j; (j = tri_dp_ranks_retired(ld->dp_ranks));)
     if (!tri_ring_push(&w->retired, j)) tri_job_destroy(j);
   if (!ld->out->num && !ld->out->num_results) return TRI_OK;

@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The order matters: the backend comes first, as it says which device the rank has and so which cores are near it; the
+ * process moves there; then the pool's threads start, which inherit the set of cores. Only where the process was not
+ * moved they are pinned, each to one. */
 #include "worker/process/rank_hardware.h"
 
 #include <string.h>

@@ -14,6 +14,7 @@ typedef struct tri_stream_rate {
   double best; /* bytes per second; 0: no pass has ended yet */
 } tri_stream_rate;
 
+/* Takes note of counters that only grow. A window ends with the first call after a second in which a pass has ended. */
 void tri_stream_rate_note(tri_stream_rate *r, const tri_stream_figures *f, int64_t now_ns);
 
 /* Returns whether the rate of such passes is the disk's: of bytes that come from files alone, for one rank of this

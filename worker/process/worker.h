@@ -3,7 +3,12 @@
  *
  * The step thread (main) owns MPI, the engine and, on the leader, the scheduler. The control thread owns ZeroMQ: it
  * talks to the coordinator, reports health and watches the lease. They meet in single-producer rings and atomics,
- * nothing else. */
+ * nothing else.
+ *
+ * A lost coordinator: its successor gives the old numbers to other jobs, so nothing of the old ones may reach it. The
+ * control thread raises `line`. The leader sees that before its next step, aborts all jobs, and stores the number in
+ * `cleared` once no step, outbox or job of theirs is left. Until then the control thread drops what it would have sent
+ * and does not report the replica as ready, so that no new job comes in between. */
 #ifndef TRI_WORKER_PROCESS_WORKER_H
 #define TRI_WORKER_PROCESS_WORKER_H
 
@@ -79,16 +84,18 @@ typedef struct tri_worker {
 } tri_worker;
 
 /* control.c */
+/* Starts the thread. It connects by itself, and tries again for as long as the lease lasts. */
 tri_status tri_control_start(tri_worker *w, tri_error *err);
-void tri_control_stop(tri_worker *w); /* sends what is left; at most a second */
-void tri_control_notify(tri_worker *w);
+void tri_control_stop(tri_worker *w);   /* sends what is left, for a second at most; called again: nothing */
+void tri_control_notify(tri_worker *w); /* any thread: has the control thread look at its rings and atomics */
 
 /* For step threads that have nothing to do: measures when that has been asked for. */
 void tri_worker_measure(tri_worker *w);
 /* For step threads between two steps: counts the rows of experts when that has been asked for. */
 void tri_worker_count_experts(tri_worker *w);
 
-/* leader.c, follower.c: the step loops; they return when it is time to leave. */
+/* leader.c, follower.c: the step loops; they return when it is time to leave. TRI_OK: drained, or told to leave;
+ * otherwise *err has the step and why. */
 tri_status tri_leader_run(tri_worker *w, tri_error *err);
 tri_status tri_follower_run(tri_worker *w, tri_error *err);
 

@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Admission: which of the waiting sequences come into a step. */
+/* Admission: which of the waiting sequences come into a step.
+ *
+ * The queue is served from its head, and the first sequence that finds no slot, no blocks or no room in the plan ends
+ * the admission of this step. A smaller one after it does not overtake: with a steady flow of small ones the large one
+ * would never come in. */
 #include "worker/schedule/scheduler_impl.h"
 
-/* Lanes share the sequences evenly: an uneven split leaves stages waiting. */
+/* Micro-batches share the sequences evenly: an uneven split leaves stages waiting. */
 bool tri_sched_micro_batch_is_full(const tri_sched *s, int micro_batch) {
   int all = s->num_running + s->waiting.count + s->expected, most = s->cfg.limits.max_num_seqs;
   if (all > most) all = most; /* the others will find no slot */
@@ -13,14 +17,16 @@ bool tri_sched_has_place(const tri_sched *s, const tri_job *j) {
   return s->budget > 0 && !s->waiting.count && tri_seq_finds_place(s, tri_job_first(j));
 }
 
-/* Looking for a prefix takes time: who has found no blocks does so again when some have been released. Nothing needs to
- * be where nothing runs. */
+/* Returns whether q is known to find no blocks: it found none, and none has been released since. Without it every step
+ * would look the prompt of the first in the queue up in the prefix cache again, block by block. Where nothing runs,
+ * nothing will be released that could end the wait, so q is looked at. */
 static bool is_blocked(const tri_sched *s, const tri_sequence *q) {
   return q == s->blocked && s->pool.num_released == s->blocked_at && s->num_running;
 }
 
 void tri_sched_admit_waiting(tri_sched *s, int micro_batch, tri_plan_writer *plan) {
   while (s->waiting.head && s->budget > 0 && !tri_sched_micro_batch_is_full(s, micro_batch)) {
+    /* Looks for every reason to stop before q leaves the queue: from then on it could only go back as one preempted. */
     tri_sequence *q = s->waiting.head;
     if (tri_sched_num_free(s) < tri_seq_slots(q) || is_blocked(s, q)) return;
     tri_prefix_hit hit = tri_sched_prefix_find(s, q);

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The table holds two numbers for each cell: what was measured, which observations move, and the seconds that callers
+ * get, which are made from the first anew after every change. Seconds never fall with the length or the number of
+ * sequences, whatever was measured: the planner's claim that no other division is cheaper rests on that, and a step
+ * that happened to be slow must not make a larger one look cheap. */
 #include "worker/schedule/batch_cost.h"
 
 #include <math.h>
@@ -72,7 +76,8 @@ double tri_batch_cost_padded(const tri_batch_cost *c, double length, double size
   return seconds * l.scale * s.scale;
 }
 
-/* Moves one cell, by as much as it has to do with the observation. */
+/* Moves one cell, by its weight in the interpolation that predicted the observation. A cell without a measurement gets
+ * one: the seconds that were derived for it are where it starts. */
 static void move_cell(tri_batch_cost *c, int length, int size, double weight, double ratio) {
   double *cell = &c->measured[length][size];
   if (weight <= 0) return;
@@ -93,7 +98,7 @@ bool tri_batch_cost_observe(tri_batch_cost *c, double length, double size, doubl
   return true;
 }
 
-/* The same for sequences of one length. */
+/* The same as tri_batch_cost_enough_tokens, for sequences of one length; 0: steps of none can come. */
 static int enough_of_length(const tri_batch_cost *c, int l) {
   double best = INFINITY;
   int tokens = 0;

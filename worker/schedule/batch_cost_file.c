@@ -1,4 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The file, of which each key has its own:
+ *
+ *   {"key": "version 1.0, model ..., weights bf16, ...", "cells": [
+ *   [8, 1, 0.0012],
+ *   [8, 2, 0.0013]]}
+ *
+ * A cell is the length, the number of sequences and the seconds. The file's name is a hash of the key, which may
+ * collide, and the key inside is compared. It is replaced as a whole, so that a reader never sees half of one. */
 #include "worker/schedule/batch_cost_file.h"
 
 #include <inttypes.h>
@@ -27,7 +35,8 @@ static int index_of(const int *axis, int n, int64_t value) {
   return -1;
 }
 
-/* [length, size, seconds]. A cell that this table has not is another limit's. */
+/* A cell whose length or number is not on this table's axes comes from a start with other limits: it is passed over,
+ * and the file is good all the same. */
 static bool read_cell(const tri_json *cell, tri_batch_cost *c) {
   int64_t length, size;
   double seconds;

@@ -18,7 +18,8 @@ struct measuring {
 
 static int blocks_of(const tri_limits *l, int length) { return (length + l->block_size - 1) / l->block_size; }
 
-/* False: the sequences find no blocks together. */
+/* Writes a step of `size` prompts of `length` zeros, each in slot and blocks of its own. False: they find no blocks
+ * together. */
 static bool make_plan(const struct measuring *w, int length, int size) {
   const tri_limits *l = &w->m->limits;
   int own = blocks_of(l, length);
@@ -36,6 +37,8 @@ static bool make_plan(const struct measuring *w, int length, int size) {
   return true;
 }
 
+/* Before each run the table itself says what it will take, from the smaller cells that are known by then; a run that
+ * would end after the deadline is left out, so that a start takes no longer than it was given. */
 static tri_status measure_cell(struct measuring *w, int l, int s) {
   tri_batch_cost *c = w->cost;
   double best = INFINITY;
@@ -54,7 +57,8 @@ static tri_status measure_cell(struct measuring *w, int l, int s) {
   return TRI_OK;
 }
 
-/* Cells on a diagonal have about equally many tokens. */
+/* Goes by diagonals: cells on one have about equally many tokens, so that what the time is too short for are the
+ * largest batches of all lengths, and not all batches of the longest sequences. */
 static tri_status measure_all(struct measuring *w) {
   tri_batch_cost *c = w->cost;
   for (int d = 0; d < c->num_lengths + c->num_sizes - 1; d++)

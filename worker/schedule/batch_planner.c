@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A division costs n * max_batch additions, for which the costs lie ready: `rows` at the lengths of the table, made
+ * when the table changes, and `row` at the length at hand, made once for all sequences of that length, as they are
+ * sorted. tri_batch_cost_padded for each would look both axes up every time. */
 #include "worker/schedule/batch_planner.h"
 
 #include <math.h>
@@ -88,6 +91,7 @@ int tri_batch_planner_cut(tri_batch_planner *p, const int *lengths, int n, int *
     made = length;
     extend(p, i, most < i ? most : i);
   }
+  /* size[] leads from the end of the queue back to its beginning: once to count the batches, once to write them. */
   for (int i = n; i > 0; i -= p->size[i]) num++;
   for (int i = n, k = num; i > 0; i -= p->size[i]) ends[--k] = i;
   *seconds = p->best[n];

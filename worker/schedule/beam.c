@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Hypotheses own no memory: one block has the tokens of 3 * num_beams of them, for the beams, the answers and a spare
+ * set. Moving one moves its pointer along, and one that is pushed out leaves its room to the one that comes in, so that
+ * every slice of the block has exactly one hypothesis at any time. All beams are equally long. */
 #include "worker/schedule/beam.h"
 
 #include <math.h>
@@ -73,7 +76,7 @@ static bool better(const struct candidate *a, const struct candidate *b) {
   return a->score != b->score ? a->score > b->score : a->order < b->order;
 }
 
-/* The best k candidates, in order; returns how many there are. */
+/* The best k candidates, in order; returns how many there are. By insertion: they are few, and come in sorted runs. */
 static int keep_best(struct candidate *c, int n, int k) {
   for (int i = 1; i < n; i++) {
     struct candidate x = c[i];
@@ -143,6 +146,7 @@ static void next_beams(tri_beams *b, struct candidate *c, int n) {
     c[i].score += c[i].ends ? OUT : 0;
   }
   n = keep_best(c, n, beams);
+  /* Into the spare set first: several children may continue the same beam, which must stand until the last is made. */
   for (int i = 0; i < n; i++) {
     extend(&b->spare[i], &b->beams[c[i].beam], c[i].token);
     b->spare[i].score = c[i].score;

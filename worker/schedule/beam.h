@@ -51,6 +51,7 @@ typedef struct tri_beams {
 /* Alternatives that the sampler has to name for each beam (tri_sample_params.num_logprobs); more than TRI_MAX_LOGPROBS:
  * such a search is not possible. */
 int tri_beam_alternatives(const tri_beam_params *p);
+/* Copies *p, but borrows its lists of ids. TRI_OUT_OF_RANGE: beams or alternatives beyond their limits. */
 tri_status tri_beams_create(const tri_beam_params *p, tri_beams **out);
 void tri_beams_destroy(tri_beams *b); /* NULL is fine */
 void tri_beams_reset(tri_beams *b);   /* as it was created */

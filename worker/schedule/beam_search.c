@@ -23,7 +23,9 @@ static void release(tri_sched *s, tri_job *j, tri_seq_state state) {
 
 /* ---- a step's samples ---- */
 
-/* Gives every beam a sequence: seq[i] is that of beam i afterwards. */
+/* Gives every beam a sequence: seq[i] is that of beam i afterwards. The first child of a beam keeps its sequence. The
+ * others take those whose beams have ended, after these have given their blocks back, and share the parent's; their
+ * slots become copies when the next step is composed (fork_of), before the parent's slot gets another token. */
 static void assign_beams(tri_sched *s, tri_job *j) {
   tri_search *x = j->search;
   const tri_beams *b = x->beams;

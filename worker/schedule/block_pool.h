@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The leader's book of KV blocks: which are free, and how many sequences share each. Sharing is by reference count with
  * copy-on-write (PagedAttention, Kwon et al. 2023, section 4.4). A block that the prefix cache holds is free without an
- * owner like any other, and is taken when there are none that it does not hold. */
+ * owner like any other, and is taken when there are none that it does not hold.
+ *
+ * A block is always in exactly one place: on the stack (no reference, not held), in the cache's list of idle blocks (no
+ * reference, held), or with its owners (refs > 0, held or not). The same book serves the blocks in the host's memory,
+ * which have no cache and one owner each. */
 #ifndef TRI_WORKER_SCHEDULE_BLOCK_POOL_H
 #define TRI_WORKER_SCHEDULE_BLOCK_POOL_H
 

@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The steps of a micro-batch: which running sequences have tokens in it, and who joins them. */
+/* The steps of a micro-batch: which running sequences have tokens in it, and who joins them.
+ *
+ * In this order: by priority, running sequences make way for the first in the queue; then the micro-batch's decodes, so
+ * that no prompt delays a token; then chunks of prompts that run; then sequences from the queue. All draw on one budget
+ * of tokens, of which prompts may have a smaller part, and on one of samples, which are slots of the step's result. A
+ * sequence is in a step once (last_step). */
 #include "worker/schedule/scheduler_impl.h"
 
-/* Has a token to be fed in this step, whether that is known or still to be sampled. */
+/* Returns whether q decodes in this step: it has a token to be fed, whether that is known or still to be sampled. */
 static bool goes_on(const tri_sched *s, const tri_sequence *q) {
   const tri_job *j = q->job;
   return tri_seq_is_decoding(q) && q->last_step != s->step && !j->aborted &&

@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A step is composed for all data-parallel ranks at once and counts as under way until each has answered. Answers have
+ * no step number to be found by: each rank's come in the order of its steps, so that counting them says which one it
+ * is. A rank without sequences in a step answers, too, and its scheduler hears nothing of it. */
 #include "worker/schedule/dp_ranks.h"
 
 #include "worker/schedule/scheduler_impl.h"
@@ -170,7 +173,7 @@ static int find_way(const tri_dp_ranks *s, const tri_job *j) {
   return best;
 }
 
-/* Before those who run have been given this step, in which none makes way afterwards. */
+/* Comes before running sequences get their part of this step: those that have one make way no more. */
 static void give_urgent(tri_dp_ranks *s) {
   for (int i; s->by_priority && s->first && find_place(s, s->first) < 0; give(s, s->first, i))
     if ((i = find_way(s, s->first)) < 0) return;
@@ -185,7 +188,7 @@ static void give_and_admit(tri_dp_ranks *s, int micro_batch, tri_plan_writer *co
   }
 }
 
-/* Lanes of a data-parallel rank share evenly what it may get of the queue, too. */
+/* Micro-batches of a data-parallel rank share evenly what it may get of the queue, too. */
 static void expect(tri_dp_ranks *s) {
   for (int i = 0; i < s->dp; i++) tri_sched_expect(s->scheds[i], (s->num_waiting + s->dp - 1) / s->dp);
 }

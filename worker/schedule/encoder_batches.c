@@ -65,7 +65,7 @@ void tri_sched_set_batch_cost(tri_sched *s, const tri_batch_cost *c) {
 
 /* ---- which batch ---- */
 
-/* Those that wait with the first one's priority. */
+/* Collects those that wait with the first one's priority, up to the planner's limit. */
 static void collect(const tri_sched *s, tri_encoder_batches *b) {
   const tri_sequence *first = s->waiting.head;
   b->num = 0;
@@ -108,7 +108,8 @@ static int batch_of_first(const tri_encoder_batches *b) {
   return k;
 }
 
-/* Returns a batch that no sequence of the same length could join; -1: there is none. */
+/* Returns a batch that no sequence of the same length could join, for which waiting longer gains nothing; -1: there is
+ * none. */
 static int full_batch(const tri_sched *s, const tri_encoder_batches *b, int num) {
   for (int k = 0; k < num; k++) {
     int size = b->ends[k] - start_of(b, k), longest = b->lengths[b->ends[k] - 1];
@@ -161,7 +162,7 @@ static bool fits(const tri_sched *s, const tri_encoder_batches *b) {
   return b->num_chosen + num_paddings(b) <= tri_sched_num_free(s) && blocks <= tri_block_num_free(&s->pool);
 }
 
-/* Gives up the one that came last. */
+/* Leaves the one that came last for another step, where slots or blocks do not suffice for all and their padding. */
 static void drop_last(tri_encoder_batches *b) {
   int last = b->num - 1;
   while (!b->chosen[last]) last--;

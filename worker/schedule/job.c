@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The memory of a job: everything that its choices can ever need, taken at once, so that the step path allocates
- * nothing. */
+ * nothing. Only the hypotheses of a beam search have memory of their own. */
 #include <float.h>
 #include <math.h>
 #include <string.h>

@@ -64,7 +64,9 @@ bool tri_sched_preempt_one(tri_sched *s, const tri_sequence *for_whom) {
 
 /* ---- by priority ---- */
 
-/* Adds `by` to the marks of each block, and returns for how many these then are as many as the references. */
+/* Adds `by` to the marks of each block, and returns for how many these then are as many as the references: all owners
+ * of such a block are victims, so that preempting them frees it. A block that two victims share counts once, and one
+ * that a survivor shares does not count. */
 static int mark(const tri_sched *s, const int32_t *blocks, int n, int by) {
   int last = 0;
   for (int i = 0; i < n; i++) {

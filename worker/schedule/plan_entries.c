@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A sequence's part of a step: how many of its tokens fit, the blocks that they need, and the entries of the plan that
- * say so, for the beams of a search together. */
+ * say so, for the beams of a search together.
+ *
+ * A rank knows of a sequence what its slot holds, and the plan brings the rest: parameters with the first entry in a
+ * slot, token ids unless the slot sampled them, blocks from the first one that is new. num_computed and the slot are
+ * moved on when the entry is written and not when its result comes, since the next step may be composed before. An
+ * entry therefore is written only when everything that it needs is there: room in the plan, then blocks. */
 #include "base/hash.h"
 #include "worker/schedule/scheduler_impl.h"
 

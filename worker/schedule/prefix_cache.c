@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Entries are indexed by block: a block is held at most once. They are chained in a hash table of at least as many
+ * buckets, and those without an owner also in a list by the time of release, both through block numbers, so that all
+ * operations but the comparison of tokens are a few words.
+ *
+ * When an entry is evicted, its number is not given again: what followed it can be found no more, and ages out. */
 #include "worker/schedule/prefix_cache.h"
 
 #include <string.h>

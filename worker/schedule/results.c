@@ -20,7 +20,8 @@ static void report_logprobs(tri_outbox *out, tri_replica_token *t, const tri_sam
   t->top_logprobs = out->top_logprobs + at;
 }
 
-/* A prompt that is computed again says nothing that has been told. */
+/* Reports the logprob of a prompt's token. After a preemption the prompt is computed again with its scores:
+ * those below num_scored are dropped. */
 static void take_score(tri_sequence *q, const tri_step_token *scored, tri_outbox *out) {
   tri_job *j = q->job;
   if (scored->scored != (uint32_t)j->num_scored) return;

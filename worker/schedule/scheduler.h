@@ -142,7 +142,8 @@ typedef struct tri_job_model {
 } tri_job_model;
 tri_job_model tri_job_model_of(const tri_model_config *c); /* borrows its lists */
 
-/* Builds a job from the coordinator's message. Refuses with a reason what can never fit. */
+/* Builds a job from the coordinator's message, of which it copies everything. Refuses with a reason what can never fit.
+ * The only function here that allocates while a replica serves: the control thread calls it. */
 tri_status tri_job_create(const tri_replica_assign *a, const tri_limits *limits, const tri_job_model *model,
                           int64_t now_ns, tri_job **out, tri_error *err);
 void tri_job_destroy(tri_job *job); /* NULL is fine */

@@ -9,9 +9,25 @@
 #include "worker/schedule/block_pool.h"
 #include "worker/schedule/scheduler.h"
 
+/* The life of a sequence:
+ *
+ *   HELD      in no list: waits to be forked from the first choice, or from another beam
+ *   WAITING   in s->waiting
+ *   RUNNING   has a slot; in s->prompts until its prompt is computed, then in a micro-batch's list
+ *   ENDED     in no list, without slot and blocks
+ *
+ *   HELD -> RUNNING      forked, or the search that it belongs to is let in
+ *   HELD -> WAITING      there was no slot to fork it into: it computes the prompt itself
+ *   WAITING -> RUNNING   let in (tri_sched_enter)
+ *   RUNNING -> WAITING   preempted; of a search the first one, while the others are HELD again
+ *   any -> ENDED */
 typedef enum tri_seq_state { TRI_SCHED_HELD, TRI_SCHED_WAITING, TRI_SCHED_RUNNING, TRI_SCHED_ENDED } tri_seq_state;
 
-/* One choice of a job, or one beam of its search. */
+/* One choice of a job, or one beam of its search. Its arrays lie in the job's block of memory.
+ *
+ *   num_computed <= num_tokens + num_pending: what steps have been composed for is never more than what is known or
+ *   will be sampled by them
+ *   num_entered * block_size <= num_computed, and num_entered <= num_blocks */
 typedef struct tri_sequence {
   struct tri_sequence *next, *prev; /* of the waiting queue or of a micro-batch */
   tri_job *job;

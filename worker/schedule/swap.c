@@ -31,6 +31,8 @@ static bool may_go_out(const tri_sequence *q) {
   return !q->fresh && !q->job->search && !q->source_blocks && !tri_seq_scores(q);
 }
 
+/* The plan only names the moves; the ranks make them before anything else in the step (tri_plan_add_swap_out). So the
+ * blocks count as free at once, and the same plan may give them to another sequence. */
 static void move_out(tri_sched *s, tri_sequence *q, int blocks) {
   for (int i = 0; i < blocks; i++) {
     q->host_blocks[i] = tri_block_take(&s->host);
