@@ -4,8 +4,6 @@
  * The lock is free during pread. */
 #include <errno.h>
 #include <pthread.h>
-#include <sched.h>
-#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -32,16 +30,9 @@ struct threads {
   int num_threads;
 };
 
-/* The thread that made this one may be bound to one core, which is there to compute. */
-static void leave_core(void) {
-  cpu_set_t all;
-  memset(&all, 0xff, sizeof all);
-  sched_setaffinity(0, sizeof all, &all); /* a wish */
-}
-
 static void *work(void *ctx) {
   struct threads *t = ctx;
-  leave_core();
+  tri_aio_leave_core();
   pthread_mutex_lock(&t->lock);
   for (;;) {
     while (!t->num_reads && !t->stop) pthread_cond_wait(&t->asked, &t->lock);

@@ -4,7 +4,6 @@
  * over again by the next submit or wait. */
 #include <errno.h>
 #include <liburing.h>
-#include <time.h>
 
 #include "offload/aio.h"
 #include "base/mem.h"

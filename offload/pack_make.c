@@ -302,10 +302,8 @@ static tri_status open_locked(const char *name, const tri_weight_pack_maker *mak
     TRI_TRY(tri_fail(err, TRI_IO, name, "%s is not a file, so no pack can be made in it", name));
   TRI_TRY(lock(fd, name, maker, err));
   if (lstat(name, &now) || now.st_dev != s.st_dev || now.st_ino != s.st_ino) TRI_TRY(TRI_AGAIN);
-  if (fchmod(fd, 0600)) { /* whatever the umask has left, or another process has made */
-    st = tri_pack_refuse(name, "be kept from others", errno, err);
-    goto cleanup;
-  }
+  if (fchmod(fd, 0600)) /* whatever the umask has left, or another process has made */
+    TRI_TRY(tri_pack_refuse(name, "be kept from others", errno, err));
   *out = fd;
   return TRI_OK;
 cleanup:

@@ -66,6 +66,11 @@ static bool round_up(size_t bytes, size_t to, size_t *out) {
   return true;
 }
 
+static tri_status refuse_memory(size_t bytes, int code, tri_error *err) {
+  return tri_fail(err, TRI_NO_MEMORY, "split", "the system gives no %.1f MiB of shared memory: %s",
+                  (double)bytes / 0x1p20, strerror(code));
+}
+
 static tri_status measure(tri_split *s, tri_error *err) {
   const tri_split_config *c = &s->cfg;
   size_t words, all, home;
@@ -88,26 +93,20 @@ static tri_status measure(tri_split *s, tri_error *err) {
 static tri_status map(tri_split *s, int fd, tri_error *err) {
   size_t room = s->bytes + HUGE_PAGE;
   char *wide = mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (wide == MAP_FAILED) goto failed;
+  if (wide == MAP_FAILED) return refuse_memory(s->bytes, errno, err);
   size_t skip = (HUGE_PAGE - (uintptr_t)wide % HUGE_PAGE) % HUGE_PAGE;
   void *at = mmap(wide + skip, s->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, fd, 0);
   if (skip) munmap(wide, skip);
   munmap(wide + skip + s->bytes, HUGE_PAGE - skip);
-  if (at == MAP_FAILED) goto failed;
+  if (at == MAP_FAILED) return refuse_memory(s->bytes, errno, err);
   s->head = at;
   return TRI_OK;
-failed:
-  return tri_fail(err, TRI_NO_MEMORY, "split", "the system gives no %.1f MiB of shared memory: %s",
-                  (double)s->bytes / 0x1p20, strerror(errno));
 }
 
 /* Each rank takes what it fills or reads most, so that it lies near it. at: a multiple of a page. */
 static tri_status take(tri_split *s, size_t at, size_t bytes, tri_error *err) {
   int code = posix_fallocate(s->fd, (off_t)at, (off_t)bytes);
-  if (code)
-    return tri_fail(err, TRI_NO_MEMORY, "split", "the system gives no %.1f MiB of shared memory: %s",
-                    (double)bytes / 0x1p20, strerror(code));
-  return TRI_OK;
+  return code ? refuse_memory(bytes, code, err) : TRI_OK;
 }
 
 static tri_status take_buffers(tri_split *s, tri_error *err) {
@@ -230,12 +229,12 @@ void tri_split_tell(tri_split *s, const uint64_t *words) {
   atomic_store_explicit(&own_state(s)->told, 1, memory_order_release);
 }
 
-bool tri_split_has_left(const tri_split *s, int rank) {
+static bool has_left(const tri_split *s, int rank) {
   return atomic_load_explicit(&state_of(s, rank)->left, memory_order_acquire);
 }
 
 tri_status tri_split_hear(const tri_split *s, int rank, const uint64_t **words) {
-  bool left = tri_split_has_left(s, rank); /* it may have told just before */
+  bool left = has_left(s, rank); /* it may have told just before */
   if (!atomic_load_explicit(&state_of(s, rank)->told, memory_order_acquire)) return left ? TRI_PEER_LOST : TRI_AGAIN;
   *words = words_of(s, rank);
   return TRI_OK;
@@ -248,7 +247,7 @@ void tri_split_answer(tri_split *s, int stage, bool yes) {
 }
 
 tri_status tri_split_answer_of(const tri_split *s, int rank, int stage, bool *yes) {
-  bool left = tri_split_has_left(s, rank); /* it may have answered just before */
+  bool left = has_left(s, rank); /* it may have answered just before */
   int answer = atomic_load_explicit(&state_of(s, rank)->answers[stage], memory_order_acquire);
   if (!answer) return left ? TRI_PEER_LOST : TRI_AGAIN;
   *yes = answer > 1;
@@ -272,7 +271,7 @@ void tri_split_publish(tri_split *s, uint64_t number, size_t at) {
 
 tri_status tri_split_find(const tri_split *s, int rank, uint64_t number, size_t *at) {
   const struct entry *e = entry_of(s, rank, number);
-  bool left = tri_split_has_left(s, rank); /* it may have published just before */
+  bool left = has_left(s, rank); /* it may have published just before */
   if (atomic_load_explicit(&e->number, memory_order_acquire) != number + 1) return left ? TRI_PEER_LOST : TRI_AGAIN;
   *at = e->at;
   return TRI_OK;
@@ -284,8 +283,7 @@ void tri_split_take(tri_split *s, int rank, uint64_t number) {
 }
 
 bool tri_split_has_taken(const tri_split *s, int rank, uint64_t number) {
-  return atomic_load_explicit(&own_state(s)->taken[rank].count, memory_order_acquire) > number ||
-         tri_split_has_left(s, rank);
+  return atomic_load_explicit(&own_state(s)->taken[rank].count, memory_order_acquire) > number || has_left(s, rank);
 }
 
 bool tri_split_is_taken(const tri_split *s, uint64_t number) {

@@ -97,7 +97,6 @@ void tri_split_beat(tri_split *s);
 uint64_t tri_split_beats(const tri_split *s, int rank);
 /* Publishes and takes nothing more: the others learn it. What was published stays for them. */
 void tri_split_leave(tri_split *s);
-bool tri_split_has_left(const tri_split *s, int rank);
 /* Returns whether a rank's process is still there. */
 bool tri_split_is_alive(const tri_split *s, int rank);
 

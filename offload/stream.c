@@ -8,8 +8,6 @@
  * overwriting what the walk still reads. `arrived` is written by the mover and `released` by the walk, each with a
  * release that the other acquires; on a device events order the copies and kernels in the same way, so that neither
  * thread waits for it. */
-#include <sched.h>
-#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -223,13 +221,6 @@ static tri_status land(tri_weight_stream *s) {
   return TRI_OK;
 }
 
-/* The thread that made the stream may be bound to a core that is there to compute. */
-static void leave_core(void) {
-  cpu_set_t all;
-  memset(&all, 0xff, sizeof all);
-  sched_setaffinity(0, sizeof all, &all); /* a wish */
-}
-
 /* One turn. TRI_AGAIN: nothing is under way but copies and other ranks' reads. What frees buffers and places comes
  * first, then what fills them; land waits for one of the reads under way. */
 static tri_status turn(tri_weight_stream *s) {
@@ -245,7 +236,7 @@ static tri_status turn(tri_weight_stream *s) {
 static void *move(void *ctx) {
   tri_weight_stream *s = ctx;
   tri_status st = TRI_OK;
-  leave_core();
+  tri_aio_leave_core();
   if (s->cfg.backend) s->cfg.backend->ops.join_thread(s->cfg.backend);
   while (!atomic_load_explicit(&s->stop, memory_order_relaxed)) {
     st = turn(s);

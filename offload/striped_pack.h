@@ -14,7 +14,6 @@
 #define TRI_OFFLOAD_STRIPED_PACK_H
 
 #include <stdatomic.h>
-#include <stdbool.h>
 
 #include "offload/stripes.h"
 

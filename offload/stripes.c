@@ -80,10 +80,9 @@ tri_status tri_stripes_make(const char *name, const tri_weight_pack_layout *layo
   fill_layouts(s);
   for (int i = 0; i < num_files; i++) {
     s->files[i].key = key_of(&layout->key, num_files, i);
-    if (tri_weight_pack_file_bytes(&s->files[i])) continue;
-    st = tri_fail(err, TRI_OUT_OF_RANGE, name, "%s: no pack can have %d parts of these sizes in %d files", name,
-                  layout->num_parts, num_files);
-    goto cleanup;
+    if (!tri_weight_pack_file_bytes(&s->files[i]))
+      TRI_TRY(tri_fail(err, TRI_OUT_OF_RANGE, name, "%s: no pack can have %d parts of these sizes in %d files", name,
+                       layout->num_parts, num_files));
   }
   *out = s;
   return TRI_OK;
