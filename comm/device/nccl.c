@@ -15,6 +15,7 @@
 
 enum { MIN_VERSION = 21800 }; /* 2.18: non-blocking communicators with the configuration of today's headers */
 
+/* The library is opened when a communicator is made, and not linked: one build serves hosts with and without it. */
 #define FUNCTIONS(X)                                                                                                   \
   X(ncclGetVersion)                                                                                                    \
   X(ncclGetUniqueId)                                                                                                   \

@@ -304,6 +304,7 @@ static const tri_field done_choice_fields[] = {
 };
 static const tri_fields done_choice_table = {TRI_FIELDS(done_choice_fields)};
 
+/* Rows of S_ are figures: none is required, so that a client reads the replies of older and newer coordinators. */
 #define S_U64(S, m)                                                                                                    \
   { TRI_F(TRI_FT_U64, #m, S, m) }
 #define S_U32(S, m)                                                                                                    \

@@ -120,6 +120,8 @@ static const tri_codec tokens_codec = {.read = read_tokens, .write = write_token
 
 /* ---- tables ---- */
 
+/* Rows of G_ are of a struct that is a member of the message, and count from it; those of M_ count from the message.
+ * All of them are required. */
 #define G_U64(S, m)                                                                                                    \
   { TRI_F(TRI_FT_U64, #m, S, m), .flags = TRI_FF_REQUIRED }
 #define G_U32(S, m)                                                                                                    \

@@ -65,11 +65,13 @@ typedef struct tri_replica_prefixes {
   uint64_t evictions;     /* KV blocks */
 } tri_replica_prefixes;
 
+/* step, layer and collective are how far the rank has come, by which the coordinator's watchdog finds the rank that the
+ * others wait for: a rank that is busy and stands still, or has begun fewer collectives than its stage. */
 typedef struct tri_replica_health {
-  uint32_t replica, rank, exchange; /* tri_all2all_part */
-  uint64_t epoch, step, layer, collective;
+  uint32_t replica, rank, exchange;        /* tri_all2all_part */
+  uint64_t epoch, step, layer, collective; /* layer: TRI_LAYER_IDLE between steps; collective: how many it has begun */
   bool busy;
-  /* leader */
+  /* leader: sequences, KV blocks; since the start tokens, CPU time of scheduling, preemptions */
   uint32_t running, waiting;
   uint64_t kv_blocks_used, tokens, scheduler_ns, preemptions;
   uint64_t rearrangements, experts_moved, moving_ns; /* since the start: windows after which experts moved, slots that

@@ -14,9 +14,11 @@
   X(context, STR, state, "state") /* "starting" "serving" "draining" */                                                \
   X(context, STR, task, "task")   /* of the model: "generate" "embed" "classify" */                                    \
   X(context, F64, uptime_s, "uptime_s")                                                                                \
+  /* connections that have jobs; jobs that have their first token, and jobs that do not have it yet */                 \
   X(context, U64, clients, "clients")                                                                                  \
   X(context, U64, running, "running")                                                                                  \
   X(context, U64, waiting, "waiting")                                                                                  \
+  /* totals since the start, up to generation_tokens */                                                                \
   X(context, U64, requests_done, "requests_done")                                                                      \
   X(context, U64, requests_failed, "requests_failed")                                                                  \
   X(context, U64, requests_aborted, "requests_aborted")                                                                \
@@ -60,6 +62,7 @@
 
 #define TRI_REPLICA_STATUS_FIELDS(X, context)                                                                            \
   X(context, U32, group, "group")                                                                                        \
+  /* how often it was started */                                                                                       \
   X(context, U64, epoch, "epoch")                                                                                      \
   /* "absent" "starting" "ready" "draining" "lost" "given_up" "quarantined" */                                         \
   X(context, STR, state, "state")                                                                                      \
@@ -67,6 +70,7 @@
   X(context, U32, pp, "pipeline_parallel_size")                                                                        \
   X(context, U32, dp, "data_parallel_size")                                                                            \
   X(context, U32, ep, "expert_parallel_size")                                                                          \
+  /* sequences */                                                                                                      \
   X(context, U32, running, "running")                                                                                  \
   X(context, U32, waiting, "waiting")                                                                                  \
   X(context, U64, kv_pages, "kv_pages") /* KV blocks */                                                                \
@@ -96,6 +100,7 @@
   X(context, STR, host, "host")                                                                                        \
   X(context, I64, pid, "pid")                                                                                          \
   X(context, U64, step, "step")                                                                                        \
+  /* the layer that it computes, none between steps; collectives that it has begun */                                  \
   X(context, LAYER, block, "block")                                                                                    \
   X(context, U64, collective, "collective")                                                                            \
   X(context, STR, exchange, "exchange") /* "dispatch", "combine" or "move", else empty */                              \

@@ -49,6 +49,13 @@ static void look_at_owner(tri_zlink *l, int fd) {
   l->owner = uid;
 }
 
+/* The states of a link, by what the library's threads tell of its connection:
+ *
+ *   CONNECTING --handshake--> UP --disconnected--> LOST --handshake--> UP
+ *   any --the server says no, REFUSED_AFTER handshakes cut, or a foreign owner--> REFUSED
+ *
+ * A handshake that succeeds ends REFUSED as well, except for a foreign owner. With refuse_unconnected LOST is final:
+ * there is no further attempt. */
 void tri_zlink_drain_monitor(tri_zlink *l) {
   int event, value;
   while (l->monitor && tri_z_next_event(l->monitor, &event, &value)) {
@@ -177,6 +184,8 @@ tri_status tri_zlink_send(tri_zlink *l, const void *data, size_t len) {
   return zmq_send(l->socket, data, len, ZMQ_DONTWAIT) < 0 ? tri_z_status() : TRI_OK;
 }
 
+/* Polls the monitor for a state that changes, and the socket for room; attempts that refuse_unconnected makes are due
+ * at again_ms. */
 tri_status tri_zlink_send_wait(tri_zlink *l, const void *data, size_t len, int timeout_ms) {
   int64_t now = tri_z_now_ms(), end = now + timeout_ms;
   for (;;) {

@@ -4,7 +4,10 @@
  *
  * Two shapes: a `server` (ROUTER) that many peers connect to, and a `link` (DEALER) from one peer to a server. Messages
  * are single frames (those of a server may hold several, see tri_zserver_queue); a peer that sends several frames in
- * one message has broken the protocol and is answered by the caller with an error. */
+ * one message has broken the protocol and is answered by the caller with an error.
+ *
+ * A context is any thread's; a server or link is used by one thread at a time, as the library's sockets have no locks.
+ * Sends and receives return at once, but for those with a timeout. */
 #ifndef TRI_COMM_WIRE_ZSOCK_H
 #define TRI_COMM_WIRE_ZSOCK_H
 
