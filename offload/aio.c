@@ -4,16 +4,9 @@
 #include "offload/aio.h"
 
 #include <errno.h>
-#include <sched.h>
 #include <string.h>
 
 #include "base/log.h"
-
-void tri_aio_leave_core(void) {
-  cpu_set_t all;
-  memset(&all, 0xff, sizeof all);
-  sched_setaffinity(0, sizeof all, &all); /* a wish */
-}
 
 tri_status tri_aio_create(tri_aio_kind kind, int depth, tri_aio **out, tri_error *err) {
   int code = -ENOSYS;

@@ -5,8 +5,10 @@
 #ifndef TRI_OFFLOAD_AIO_H
 #define TRI_OFFLOAD_AIO_H
 
+#include <sched.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 #include <sys/types.h>
 
 #include "base/status.h"
@@ -45,7 +47,11 @@ enum { TRI_AIO_MAX_DEPTH = 1024 };
 tri_status tri_aio_create(tri_aio_kind kind, int depth, tri_aio **out, tri_error *err);
 
 /* Frees the calling thread from the core that its maker may be bound to, which is there to compute. */
-void tri_aio_leave_core(void);
+static inline void tri_aio_leave_core(void) {
+  cpu_set_t all;
+  memset(&all, 0xff, sizeof all);
+  sched_setaffinity(0, sizeof all, &all); /* a wish */
+}
 
 /* The two; 0 or a negative errno. */
 int tri_aio_uring_create(int depth, tri_aio **out);
