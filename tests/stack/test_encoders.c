@@ -15,7 +15,9 @@ static void open_model(const char *folder) {
 
 static void close_all(void) {
   trireme_close(c);
-  stack_close(s);
+  if (s) stack_close(s);
+  c = NULL;
+  s = NULL;
 }
 
 /* A line of so many token ids 1, which must be freed. */
