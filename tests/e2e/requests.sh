@@ -20,6 +20,8 @@ for counter in coordinator_cpu_s scheduler_cpu_s; do
   awk "BEGIN { exit !($after < 60) }" || fail "$counter was $before and is $after after a job"
 done
 [ "$("$BIN/trireme" submit --temperature 0 --no-stream "reverse stone=")" = enots ] || fail "reverse"
+"$BIN/trireme" submit --num-beams 4 --n 2 "37+48=" >"$RUN/beams" || fail "a beam search"
+[ "$(sed -n '1s/^\[0\] *//p' "$RUN/beams")" = 85 ] && [ "$(grep -c '^\[[01]\]' "$RUN/beams")" = 2 ] || fail "the two best answers of a beam search: $(cat "$RUN/beams")"
 
 # The seed that was drawn draws the same again.
 "$BIN/trireme" submit --json --temperature 2 --ignore-eos --max-tokens 30 "sort 31=" >"$RUN/drawn"
