@@ -37,12 +37,12 @@ echo '{"prompt":"x","max_tokens":0}' >zero.jsonl
 want 1 'zero.jsonl:1: max_tokens is 0; allowed are -1 to 1048576, but not 0$' "$trireme" submit --file zero.jsonl
 
 # An interrupted file: what was under way has failed, and the rest was not sent. Empty lines are nobody's.
-interrupted() { # PATTERN OPTION...: the last line of a submit --file that is interrupted after a second
+interrupted() { # PATTERN OPTION...: the last line of a submit --file that is interrupted with 64 requests under way
   local pattern=$1 long code
   shift
   "$trireme" submit "$@" --output long.out --concurrency 64 2>long.err <&0 &
   long=$!
-  sleep 2
+  until_holds "a file has not 64 requests under way" run_now 64
   kill -INT $long
   wait $long
   code=$?
@@ -105,7 +105,7 @@ want 1 '^trireme submit: other.out holds what is no answer' "$trireme" submit --
 cmp -s many.jsonl other.out || failed "a file that is no output is changed"
 want 2 'resume belongs to --file with --output' "$trireme" submit --file many.jsonl --resume
 sed 's/100000/300/' long.jsonl >slow.jsonl
-want 0 'eta 0:[0-9][0-9]' script -qec "$(printf %q "$trireme") submit --file slow.jsonl --output slow.out --concurrency 4 & sleep 2.6; kill -INT \$!; wait \$!; true" /dev/null
+want 0 'eta 0:[0-9][0-9]' timeout $HANG_S script -qefc "$(printf %q "$trireme") submit --file slow.jsonl --output slow.out --concurrency 4 & until grep -q 'eta 0:[0-9][0-9]' screen; do sleep 0.05; done; kill -INT \$!; wait \$!; true" screen
 stop
 
 # A full queue is no end: what had no room is sent again.

@@ -336,9 +336,10 @@ want 3 'the limit is --max-model-len 100$' "$trireme" bench latency --model "$ab
 longest=$!
 
 # An interrupted benchmark tells what it has.
+before=$(answered)
 "$trireme" bench serve --num-prompts 100000 --max-concurrency 10 --random-output-len 10 >bench.out 2>bench.err &
 bench=$!
-sleep 2
+until_holds "a benchmark's requests are not answered" has_answered $((before + 100))
 kill -INT $bench
 wait $bench
 [[ $? == 1 ]] && grep -q '^Partial results' bench.out && grep -q 'Time to first token' bench.out && grep -q 'of 100000 requests done' bench.err ||
@@ -348,7 +349,7 @@ wait $bench
 rm -f long.out
 "$trireme" submit "a long one" --max-tokens 100000 >long.out 2>long.err &
 long=$!
-for _ in $(seq $LOOKS); do [[ -s long.out ]] && break; sleep 0.05; done
+until_holds "no text comes" test -s long.out
 kill -INT $long
 wait $long
 [[ $? == 1 ]] && grep -q cancelled long.err || { echo "FAILED: interrupt" && failures=$((failures + 1)); }
@@ -360,7 +361,7 @@ want 1 'was lost each time that this was asked' timeout $HANG_S "$trireme" submi
 rm -f long.out
 "$trireme" submit "a long one" --max-tokens 100000 >long.out 2>&1 &
 long=$!
-for _ in $(seq $LOOKS); do [[ -s long.out ]] && break; sleep 0.05; done
+until_holds "no text comes" test -s long.out
 "$trireme" submit drop >/dev/null 2>&1
 wait $long
 [[ $? == 1 ]] && [[ $(wc -l <long.out) == 2 ]] && tail -1 long.out | grep -q '^trireme: .*was lost' || { echo "FAILED: an error's line" && tail -c 300 long.out && failures=$((failures + 1)); }
@@ -370,7 +371,7 @@ want 1 'no socket .*t.sock for 300 ms; `trireme serve DIR` starts one with an HT
 # Who is there before the coordinator waits for it.
 "$trireme" submit "hello world" --max-tokens 4 >early.out 2>&1 &
 early=$!
-sleep 0.3
+until_holds "a client does not wait for its coordinator" waits $early
 start
 wait $early
 [[ $? == 0 ]] && grep -q '^ the oars of three$' early.out || { echo "FAILED: a client before its coordinator" && cat early.out && failures=$((failures + 1)); }
@@ -394,9 +395,9 @@ stop
 rm -f t.sock
 wait $early
 [[ $? == 1 ]] && grep -q 'the coordinator, which was there, has ended' early.out || { echo "FAILED: status --wait of a coordinator that ends" && cat early.out && failures=$((failures + 1)); }
-timeout $HANG_S "$trireme" status --wait $HANG_S >early.out 2>&1 &
+"$trireme" status --wait $HANG_S >early.out 2>&1 &
 early=$!
-sleep 0.3
+until_holds "status does not wait for its coordinator" waits $early
 start --starting-ms 500
 wait $early
 [[ $? == 0 ]] && grep -q '^serving, model fake' early.out || { echo "FAILED: status --wait before its coordinator" && cat early.out && failures=$((failures + 1)); }

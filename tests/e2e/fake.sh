@@ -32,6 +32,24 @@ failed() {
   echo "FAILED: $*"
   failures=$((failures + 1))
 }
+# until_holds WHAT COMMAND...: waits until a command succeeds.
+until_holds() {
+  local what=$1
+  shift
+  for _ in $(seq $LOOKS); do
+    "$@" && return
+    sleep 0.05
+  done
+  failed "$what"
+}
+# Conditions to wait for: a number of requests run; so many have been answered; a program waits, as one does whose coordinator is not there.
+# shellcheck disable=SC2317 # until_holds runs them
+run_now() { "$trireme" status | grep -q "^$1 running, "; } # NUMBER
+answered() { "$trireme" status | sed -n 's/^requests: \([0-9]*\) done.*/\1/p'; }
+# shellcheck disable=SC2317
+has_answered() { [[ $(answered) -ge $1 ]]; } # NUMBER
+# shellcheck disable=SC2317
+waits() { [[ $(cat "/proc/$1/comm") == trireme ]] && grep -q '^State:.S' "/proc/$1/status"; } # PID
 # want CODE PATTERN COMMAND...: exit code, and a basic regular expression that its output (stdout and stderr) must match
 want() {
   local code=$1 pattern=$2 out got

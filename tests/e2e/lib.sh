@@ -109,4 +109,10 @@ until_holds() {
   done
   fail "$what"
 }
+# until_reported: every rank has reported since the call, as it does once a second.
+until_reported() { until_holds "a rank does not report" reported_since "$(now_ms)"; }
+reported_since() { # MS
+  local ms=$(($(now_ms) - $1))
+  "$BIN/trireme" status --json | grep -o '"seconds_since_report":[0-9.e+-]*' | awk -F: -v ms=$ms '{ n++; late += $2 * 1000 >= ms } END { exit !n || late }'
+}
 json_field() { sed -n "s/.*\"$1\": *\"\([^\"]*\)\".*/\1/p"; }

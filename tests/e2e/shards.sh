@@ -48,15 +48,19 @@ for i in $(seq 10); do
   [ "$(grep -o '"completion_tokens":30}' "$RUN/choices.$i" | wc -l)" = 3 ] || fail "not three choices: $(tail -n 1 "$RUN/choices.$i")"
 done
 # Clients that go: nothing of theirs stays.
+gone=()
 for i in $(seq 12); do
-  timeout 0.3 "$BIN/trireme" submit --ignore-eos --max-tokens 900 "$i=" >"$RUN/gone" 2>&1 &
+  "$BIN/trireme" submit --ignore-eos --max-tokens 900 "$i=" >"$RUN/gone.$i" 2>&1 &
+  gone+=($!)
 done
-sleep 0.5
-for _ in $(seq $LOOKS); do
-  [[ $("$BIN/trireme" status --json) == *'"kv_pages_used":0,'* ]] && break
-  sleep 0.05
-done
-[[ $("$BIN/trireme" status --json) == *'"kv_pages_used":0,'* ]] || fail "KV blocks stay in use: $("$BIN/trireme" status)"
+# shellcheck disable=SC2317 # until_holds runs them
+all_receive() { [ "$(find "$RUN" -name 'gone.*' -size +0c | wc -l)" = 12 ]; }
+# shellcheck disable=SC2317
+none_used() { [[ $("$BIN/trireme" status --json) == *'"kv_pages_used":0,'* ]]; }
+until_holds "not every client receives something" all_receive
+kill -TERM "${gone[@]}" 2>/dev/null # those that have not ended yet
+wait "${gone[@]}"
+until_holds "KV blocks stay in use" none_used
 stop_cluster TERM
 echo "up, tp 2 dp 2 ep 4: 200 of 200 as the reference"
 

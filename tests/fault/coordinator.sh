@@ -52,7 +52,7 @@ with_journal() {
 
 # A worker is killed, and the coordinator while the next start of its group loads; then a worker while there is no coordinator.
 beside_workers() {
-  local epoch
+  local epoch coordinator pid
   : >"$RUN/log"
   start_up -tp 2
   epoch=$(epoch_of 0)
@@ -67,9 +67,10 @@ beside_workers() {
   epoch=$(epoch_of 0)
   pid=$(rank_pid 0 0)
   SINCE=$(now_ms)
-  kill -9 "$(pid_of trireme-coordin)"
-  kill -9 "$pid"
-  sleep 0.1
+  coordinator=$(pid_of trireme-coordin)
+  kill -9 "$coordinator" "$pid"
+  until_holds "the worker does not die" gone "$pid"
+  until_holds "the coordinator does not die" gone "$coordinator"
   kill -CONT "$CLUSTER"
   serves_again "$SINCE"
   [ "$(epoch_of 0)" = $((epoch + 1)) ] || fail "a worker killed as well: epoch $(epoch_of 0) after $epoch"
@@ -102,6 +103,8 @@ ended_behind() {
   echo "SIGTERM right behind a restart: everything gone after $GONE ms"
 }
 
+# shellcheck disable=SC2317 # until_holds runs it
+is_queued() { client status --json | grep -q '"running":0,"waiting":1'; }
 # A group that waits to be started again does not come any more in a drain, which another coordinator is told as well: what is queued ends at once.
 ended_in_a_pause() {
   local n=0
@@ -115,7 +118,7 @@ ended_in_a_pause() {
   done
   coordinator_killed
   client submit --temperature 0 "37+48=" >"$RUN/queued" 2>&1 &
-  sleep 0.2
+  until_holds "the request is not queued" is_queued
   SINCE=$(now_ms)
   kill -TERM "$CLUSTER"
   wait "$CLUSTER"
@@ -160,7 +163,7 @@ stands_still() {
     kill -STOP "$(pid_of trireme-coordin)"
     sleep 3.4
     kill -CONT "$(pid_of trireme-coordin)"
-    sleep 0.5
+    until_reported
     [ "$(client submit --temperature 0 "37+48=")" = 85 ] || fail "no answer of a coordinator that stood still"
   done
   [ "$(workers)" = "$before" ] || fail "a coordinator that stood still has lost its group: $before, now $(workers)"

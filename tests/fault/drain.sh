@@ -45,7 +45,7 @@ start_up -tp 2 --drain-timeout 3600
 clients_start 8 $TOKENS
 since=$(now_ms)
 ours | while read -r pid name; do [ "$name" = trireme ] || kill -TERM "$pid"; done # those are clients
-sleep 0.2
+until_holds "the first signal is not heard" grep -q "up: SIGTERM: draining" "$RUN/log"
 kill -TERM "$CLUSTER"
 clients_end "$since"
 [ "$RIGHT" = 8 ] || fail "SIGTERM to every process: $WRONG of 8 clients had an error: $WORDS"

@@ -23,7 +23,7 @@ hangs() { # RANK ARGS...
   shift
   start_up "$@"
   [ "$(client submit --temperature 0 "37+48=")" = 85 ] || fail "no answer before the fault"
-  sleep 1.5 # idle, and reported so
+  until_reported # idle
   pid=$(rank_pid 0 "$rank") # the first thread is the step thread
   thread_stops "$pid"
   epoch=$(epoch_of 0)
@@ -49,7 +49,7 @@ hangs_without_coordinator() {
   : >"$RUN/log"
   start_up
   [ "$(client submit --temperature 0 "37+48=")" = 85 ] || fail "no answer before the fault"
-  sleep 1.5
+  until_reported
   pid=$(rank_pid 0 0)
   epoch=$(epoch_of 0)
   thread_stops "$pid"

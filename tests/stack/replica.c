@@ -11,6 +11,7 @@
 #include "base/wait.h"
 
 #define NS_PER_S 1000000000LL
+#define NS_PER_MS 1000000LL
 enum { MOST_ANSWER = 4096, BACKLOG = 65536, KV_BLOCKS = 4096, BLOCK_SIZE = 16, PROMPT_AT_ONCE = 128 };
 
 typedef struct job {
@@ -18,6 +19,7 @@ typedef struct job {
   uint32_t *prompt, *answer;
   size_t num_answer, num_made, num_scored, num_allowed;
   uint32_t allowed; /* the first of those that alone may come */
+  int64_t deadline_ns;
 } job;
 
 struct replica {
@@ -28,7 +30,7 @@ struct replica {
   const tri_model_config *config;
   const tri_tokenizer *tokenizer;
   tri_tokenizer_scratch *scratch;
-  uint64_t epoch, max_model_len, seq, step;
+  uint64_t epoch, max_model_len, max_num_seqs, seq, step;
   int64_t health_ns;
   bool welcome, holds, drains, failed;
   job jobs[REPLICA_MOST_JOBS];
@@ -65,7 +67,7 @@ static void say_register(replica *r) {
                                .vocab_size = (uint64_t)r->config->vocab_size,
                                .kv_blocks = KV_BLOCKS,
                                .block_size = BLOCK_SIZE,
-                               .max_num_seqs = REPLICA_SLOTS,
+                               .max_num_seqs = r->max_num_seqs,
                                .max_num_batched_tokens = 8192}};
   say(r, &m);
 }
@@ -140,29 +142,37 @@ static void take_job(replica *r, const tri_replica_assign *a) {
   ck_assert_uint_eq(a->epoch, r->epoch);
   job *j = &r->jobs[r->num_jobs++];
   *j = (job){.a = *a, .num_scored = 1, .num_allowed = a->sampling.num_allowed_token_ids};
+  j->deadline_ns = a->remaining_ms < 0 ? INT64_MAX : tri_now_ns() + a->remaining_ms * NS_PER_MS;
   if (j->num_allowed) j->allowed = a->sampling.allowed_token_ids[0];
   j->prompt = malloc(a->num_token_ids * sizeof *j->prompt);
   memcpy(j->prompt, a->token_ids, a->num_token_ids * sizeof *j->prompt);
   if (!r->config->encoder) find_answer(r, j);
 }
 
+static void end_job(replica *r, int i) {
+  const job *j = &r->jobs[i];
+  for (uint32_t k = 0; k < (uint32_t)j->a.sampling.n; k++) {
+    tri_replica_token t = {.job = j->a.job,
+                           .choice = k,
+                           .offset = j->num_made,
+                           .flags = TRI_TOKEN_LAST | TRI_TOKEN_NONE,
+                           .reason = TRI_FINISH_ABORT};
+    tri_replica_msg m = {.op = TRI_REPLICA_TOKENS,
+                         .tokens = {.epoch = r->epoch, .step = r->step, .num = 1, .tokens = &t}};
+    say(r, &m);
+  }
+  drop(r, i);
+}
+
 static void abort_job(replica *r, uint64_t id) {
   r->aborts++;
-  for (int i = 0; i < r->num_jobs; i++) {
-    job *j = &r->jobs[i];
-    if (j->a.job != id) continue;
-    for (uint32_t k = 0; k < (uint32_t)j->a.sampling.n; k++) {
-      tri_replica_token t = {.job = id,
-                             .choice = k,
-                             .offset = j->num_made,
-                             .flags = TRI_TOKEN_LAST | TRI_TOKEN_NONE,
-                             .reason = TRI_FINISH_ABORT};
-      tri_replica_msg m = {.op = TRI_REPLICA_TOKENS,
-                           .tokens = {.epoch = r->epoch, .step = r->step, .num = 1, .tokens = &t}};
-      say(r, &m);
-    }
-    return drop(r, i);
-  }
+  for (int i = 0; i < r->num_jobs; i++)
+    if (r->jobs[i].a.job == id) return end_job(r, i);
+}
+
+static void end_late_jobs(replica *r) {
+  for (int i = r->num_jobs - 1; i >= 0; i--)
+    if (tri_now_ns() >= r->jobs[i].deadline_ns) end_job(r, i);
 }
 
 /* ---- steps ---- */
@@ -307,15 +317,20 @@ void replica_turn(replica *r) {
   if (r->failed) return;
   receive(r);
   if (r->welcome && tri_now_ns() - r->health_ns >= NS_PER_S) say_health(r);
+  end_late_jobs(r);
   if (!r->holds && r->num_jobs) step(r);
 }
 
 replica *replica_open(const tri_boot *boot, const tri_model_config *config, const tri_tokenizer *tokenizer,
-                      uint64_t epoch, uint64_t max_model_len) {
+                      uint64_t epoch, uint64_t max_model_len, int max_num_seqs) {
   replica *r = calloc(1, sizeof *r);
   tri_boot_rank own;
   tri_error err = {0};
-  *r = (replica){.config = config, .tokenizer = tokenizer, .epoch = epoch, .max_model_len = max_model_len};
+  *r = (replica){.config = config,
+                 .tokenizer = tokenizer,
+                 .epoch = epoch,
+                 .max_model_len = max_model_len,
+                 .max_num_seqs = max_num_seqs ? (uint64_t)max_num_seqs : REPLICA_SLOTS};
   ck_assert_int_eq(tri_boot_of_rank(boot, 0, 0, &own, &err), TRI_OK);
   ck_assert_int_eq(tri_arena_create(64 << 10, &r->arena), TRI_OK);
   ck_assert_int_eq(tri_zcontext_create(&r->z, &err), TRI_OK);

@@ -17,16 +17,17 @@ enum { REPLICA_MOST_JOBS = 512, REPLICA_SLOTS = 256 };
 
 typedef struct replica replica;
 
-/* Connects, and becomes ready within some turns. boot, config and tokenizer (NULL: there is none) are borrowed. */
+/* Connects, and becomes ready within some turns. boot, config and tokenizer (NULL: there is none) are borrowed.
+ * max_num_seqs 0: REPLICA_SLOTS. */
 replica *replica_open(const tri_boot *boot, const tri_model_config *config, const tri_tokenizer *tokenizer,
-                      uint64_t epoch, uint64_t max_model_len);
+                      uint64_t epoch, uint64_t max_model_len, int max_num_seqs);
 void replica_close(replica *r); /* without a word, as one that is killed */
 /* Takes what has come, and takes a step with the jobs that are there. */
 void replica_turn(replica *r);
 
 /* ---- what it is told ---- */
 
-void replica_hold(replica *r, bool hold);       /* takes no steps: jobs wait */
+void replica_hold(replica *r, bool hold);       /* takes no steps: jobs wait, until their deadlines */
 void replica_say(replica *r, const char *text); /* the answer to everything, from now on; NULL: sums again */
 /* Refuses the next job. */
 void replica_refuse(replica *r, const char *code, const char *field, const char *message);

@@ -67,7 +67,8 @@ void stack_open_replica(stack *s) {
   tri_core_load load;
   int64_t len = s->server.opts.max_model_len;
   s->r = replica_open(&s->server.boot, &s->server.model.config, s->server.model.tokenizer, ++s->epoch,
-                      (uint64_t)(len ? len : tri_model_config_length(&s->server.model.config)));
+                      (uint64_t)(len ? len : tri_model_config_length(&s->server.model.config)),
+                      s->server.opts.max_num_seqs);
   stack_until(s, (tri_core_load_of(s->server.core, &load), s->server.said_where));
 }
 
