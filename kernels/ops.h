@@ -87,10 +87,9 @@ typedef struct tri_softcap_args {
 #define TRI_WRITES_softcap(a) (a)->x.data
 
 /* out = act(x w^T + bias), or out += act(...) with accumulate. bias: float32 [n] or NULL. int8_activations, with
- * weights of I8 and k <= TRI_INT8_MAX_K: each row of x is rounded to int8 as kernels/quantize.h has it, products and
- * sums are integers, and the sum is multiplied with the row's and the weight's scales. A row with an element that is
- * not finite gives NaN. */
-enum { TRI_INT8_MAX_K = 1 << 17 }; /* sums of 127 * 128 fit into 32 bits */
+ * weights of I8: each row of x is rounded to int8 in groups of TRI_INT8_GROUP elements (kernels/quantize.h); a group's
+ * products and their sum are integers, which is multiplied with the group's scale; the sum of groups is multiplied with
+ * the weight's scale. A row with an element that is not finite gives NaN. */
 typedef struct tri_linear_args {
   tri_mat x; /* [M, k] */
   tri_weight w;
@@ -301,9 +300,9 @@ static inline tri_moe_map_args tri_moe_map_of(const tri_moe_route_args *a) {
  * expert(x[t]), or out += with accumulate. expert(x) = down act(up x + up_bias) + down_bias; gated: down glu(up x +
  * up_bias), the rows of up_n being F gates and then F ups. A token none of whose choices has a row comes to 0, or stays
  * as it was. Which choices go to which expert is the map's to say, which is one of num_experts experts and T * top_k
- * choices. int8_activations, with weights of I8 and H and F <= TRI_INT8_MAX_K: both GEMMs are as tri_linear_args has
- * them; x's rows are rounded, and of each choice the hidden row, which is float32, before `down`. x of 16 bits has the
- * weights' type and comes without int8_activations; out may have any type but I8. */
+ * choices. int8_activations, with weights of I8: both GEMMs are as tri_linear_args has them; x's rows are rounded, and
+ * of each choice the hidden row before `down`. x of 16 bits has the weights' type, or any with weights of I8; out may
+ * have any type but I8. */
 typedef struct tri_moe_experts_args {
   tri_mat x;            /* [T, H] */
   const float *weights; /* [T, top_k] */

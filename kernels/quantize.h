@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Symmetric int8: a row's numbers are q * scale with q in -127 .. 127, its largest magnitude at 127. Weights are
- * quantised per output channel when they are loaded, activations per token as they come (the scheme of Dettmers et al.,
- * "LLM.int8()", 2022, section 2.1, row-wise on both sides and without its outliers). */
+/* Symmetric int8: numbers are q * scale with q in -127 .. 127, the largest magnitude at 127. Weights are quantised per
+ * output channel when they are loaded (the row-wise scheme of Dettmers et al., "LLM.int8()", 2022, section 2.1, without
+ * its outliers); activations as they come, each TRI_INT8_GROUP of a row's elements with a scale of their own: one
+ * outlier then costs its group alone its precision. */
 #ifndef TRI_KERNELS_QUANTIZE_H
 #define TRI_KERNELS_QUANTIZE_H
 
@@ -12,8 +13,11 @@
 #include "base/dtype.h"
 #include "base/status.h"
 
-/* A row is multiplied with this factor before it is rounded to the nearest integer, to even on a tie, all in float32. A
- * row of next to nothing becomes zeros. */
+enum { TRI_INT8_GROUP = 128 }; /* the last group of a row may be shorter */
+static inline int tri_int8_groups(int k) { return (k + TRI_INT8_GROUP - 1) / TRI_INT8_GROUP; }
+
+/* A row, or a group of one, is multiplied with this factor before it is rounded to the nearest integer, to even on a
+ * tie, all in float32. A row of next to nothing becomes zeros. */
 static inline float tri_quantize_factor(float max) { return max > 1e-30f ? 127 / max : 0; }
 static inline float tri_quantize_scale(float max) { return max > 1e-30f ? max / 127 : 0; }
 

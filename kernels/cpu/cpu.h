@@ -49,16 +49,18 @@ typedef struct tri_panel {
   bool add;
 } tri_panel;
 
-/* y[i * ldy + j] (+)= x_i . w_j for i < m, j < n, over k elements; rows of x can be read up to a multiple of 64. */
+/* y[i * ldy + j] += the sum over the groups of k elements (TRI_INT8_GROUP) of scales[i * lds + group] times the group's
+ * part of x_i . w_j, for i < m, j < n; rows of x can be read up to a multiple of 64. */
 typedef struct tri_int8_dot {
   const int16_t *x;
   size_t ldx;
+  const float *scales;
+  size_t lds;
   const int8_t *w;
   size_t ldw;
-  int32_t *y;
+  float *y;
   size_t ldy;
   int m, n, k;
-  bool add;
   ptrdiff_t ahead; /* as in tri_dot */
 } tri_int8_dot;
 
@@ -116,8 +118,7 @@ typedef struct tri_cpu_isa {
   const char *name;
   void (*dot)(const tri_dot *d);
   void (*int8_dot)(const tri_int8_dot *d);
-  float (*quantize)(int16_t *out, const float *x, int k, int n); /* see kern_int8.h */
-  void (*dequantize)(float *out, const int32_t *sum, float scale, int n);
+  void (*quantize)(int16_t *out, float *scales, const float *x, int k, int n); /* see kern_int8.h */
   int panel_cols;
   void (*pack)(const tri_panel_pack *p);
   void (*panel)(const tri_panel *t);

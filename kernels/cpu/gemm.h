@@ -46,12 +46,12 @@ size_t tri_cpu_gemm_scratch(const tri_cpu_isa *isa, tri_cpu_gemm_algorithm algor
 
 void tri_cpu_gemm_run(const tri_cpu_gemm *p, float *scratch);
 
-/* The same with rows of x that are integers already (see tri_linear_args' int8_activations), in dot products only: sums
- * of integers have no order, so a row's bits never depend on the batch. */
+/* The same with rows of x that are integers already (see tri_linear_args' int8_activations), in dot products only:
+ * groups are added in one order, so a row's bits never depend on the batch. */
 typedef struct tri_cpu_gemm_int8 {
   const tri_cpu_isa *isa;
   const int16_t *x;    /* [m, tri_int8_row(k)] */
-  const float *scales; /* [m] */
+  const float *scales; /* [m, tri_int8_groups(k)] */
   int m;
   tri_weight w; /* TRI_INT8_BLOCK rows at most */
   const float *bias;

@@ -17,7 +17,6 @@ const tri_cpu_isa TRI_ISA_TABLE(TRI_ISA) = {
     .dot = isa_dot,
     .int8_dot = isa_int8_dot,
     .quantize = isa_quantize,
-    .dequantize = isa_dequantize,
     .panel_cols = PANEL_COLS,
     .pack = isa_pack,
     .panel = isa_panel,

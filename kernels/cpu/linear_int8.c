@@ -2,6 +2,7 @@
 /* Linear layers with int8 weights and activations: the threads first quantise rows of x, then take blocks of columns in
  * turn. */
 #include "kernels/cpu/gemm.h"
+#include "kernels/quantize.h"
 
 /* The workspace: rows of x as int16, ld apart; their scales; each thread's scratch. */
 typedef struct int8_layout {
@@ -10,12 +11,14 @@ typedef struct int8_layout {
 } int8_layout;
 
 static bool lay_out(const tri_backend *be, const tri_linear_args *a, int8_layout *l) {
-  size_t threads = (size_t)tri_pool_size(be->pool), x;
+  size_t threads = (size_t)tri_pool_size(be->pool), groups = (size_t)tri_int8_groups(a->w.k), x, scales;
   l->step = tri_cpu_gemm_block(tri_cpu_isa_of(be), TRI_ALGORITHM_DOTS, a->w.n, (int)threads);
   l->ld = tri_int8_row(a->w.k);
-  if (!tri_size_mul((size_t)a->x.rows * sizeof(int16_t), l->ld, &x)) return false;
+  if (!tri_size_mul((size_t)a->x.rows * sizeof(int16_t), l->ld, &x) ||
+      !tri_size_mul((size_t)a->x.rows * sizeof(float), groups, &scales))
+    return false;
   l->scales = tri_round_up(x, 64);
-  l->threads = l->scales + tri_round_up((size_t)a->x.rows * sizeof(float), 64);
+  l->threads = l->scales + tri_round_up(scales, 64);
   l->thread_bytes = tri_round_up(tri_int8_scratch(l->step), 64);
   l->bytes = l->threads + threads * l->thread_bytes;
   return true;
@@ -53,10 +56,11 @@ static void block(const int8_run *r, void *scratch, int column, int n) {
 static void int8_thread(void *ctx, int index, int count) {
   int8_run *r = ctx;
   const tri_linear_args *a = r->a;
+  size_t groups = (size_t)tri_int8_groups(a->w.k);
   char *scratch = (char *)r->be->workspace + r->l.threads + (size_t)index * r->l.thread_bytes;
   for (int i; (i = tri_take(&r->rows)) < a->x.rows;)
-    r->scales[i] =
-        r->isa->quantize(r->x + (size_t)i * r->l.ld, a->x.data + (size_t)i * (size_t)a->x.ld, a->w.k, (int)r->l.ld);
+    r->isa->quantize(r->x + (size_t)i * r->l.ld, r->scales + (size_t)i * groups,
+                     a->x.data + (size_t)i * (size_t)a->x.ld, a->w.k, (int)r->l.ld);
   if (count > 1) tri_pool_barrier(r->be->pool);
   for (int64_t column; (column = (int64_t)tri_take(&r->columns) * r->l.step) < a->w.n;)
     block(r, scratch, (int)column, tri_min(r->l.step, a->w.n - (int)column));

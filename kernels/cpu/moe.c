@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "kernels/cpu/gemm.h"
+#include "kernels/quantize.h"
 
 /* Choices that one pass takes up (at least one token's), rows of an expert that go through a block of columns at a
  * time, and columns of a token that one item sums up. */
@@ -72,7 +73,8 @@ static bool lay_out(const tri_backend *be, const tri_moe_experts_args *a, expert
   if (!tri_size_add(l->act, act, &l->down) || !tri_size_add(l->down, down, &l->rounded) ||
       !tri_size_add(l->rounded, tri_round_up(rounded, 64), &l->scales))
     return false;
-  size_t scales = a->int8_activations ? tri_round_up(choices * sizeof(float), 64) : 0;
+  size_t scales = a->int8_activations ? choices * (size_t)tri_int8_groups(tri_max(f, h)) * sizeof(float) : 0;
+  scales = tri_round_up(scales, 64);
   return tri_size_add(l->scales, scales, &l->threads) && tri_size_add(l->bytes, l->threads, &l->bytes);
 }
 
@@ -98,7 +100,7 @@ typedef struct experts_run {
   int32_t *place;  /* choice of the pass -> row, or -1 */
   float *act, *down;
   int16_t *rounded; /* int8 activations: the rows of the GEMM that comes next */
-  float *scales;    /* of these rows */
+  float *scales;    /* of these rows, by groups */
   tri_ticket x_ticket, up_ticket, act_ticket, down_ticket, sum_ticket;
 } experts_run;
 
@@ -125,7 +127,7 @@ static void take_choices(experts_run *r) {
 /* Each token's row, rounded once, to the places of all its choices: an expert's rows must lie side by side. */
 static void round_tokens(experts_run *r) {
   const tri_moe_experts_args *a = r->a;
-  size_t ld = tri_int8_row(a->x.cols);
+  size_t ld = tri_int8_row(a->x.cols), groups = (size_t)tri_int8_groups(a->x.cols);
   for (int t; (t = tri_take(&r->x_ticket)) < r->tokens;) {
     const float *x = a->x.data + (size_t)(r->token + t) * (size_t)a->x.ld;
     const int32_t *place = r->place + (size_t)t * (size_t)a->top_k;
@@ -133,22 +135,24 @@ static void round_tokens(experts_run *r) {
     for (int c = 0; c < a->top_k; c++) {
       if (place[c] < 0) continue;
       int16_t *row = r->rounded + (size_t)place[c] * ld;
+      float *scales = r->scales + (size_t)place[c] * groups;
       if (done < 0) {
         done = place[c];
-        r->scales[done] = r->isa->quantize(row, x, a->x.cols, (int)ld);
+        r->isa->quantize(row, scales, x, a->x.cols, (int)ld);
         continue;
       }
       memcpy(row, r->rounded + (size_t)done * ld, ld * sizeof *row);
-      r->scales[place[c]] = r->scales[done];
+      memcpy(scales, r->scales + (size_t)done * groups, groups * sizeof *scales);
     }
   }
 }
 
 static void round_hidden(experts_run *r) {
-  size_t ld = tri_int8_row(r->a->down.k);
+  int f = r->a->down.k;
+  size_t ld = tri_int8_row(f), groups = (size_t)tri_int8_groups(f);
   for (int row; (row = tri_take(&r->act_ticket)) < r->first[r->a->num_experts];)
-    r->scales[row] =
-        r->isa->quantize(r->rounded + (size_t)row * ld, r->act + (size_t)row * r->l.ld_act, r->a->down.k, (int)ld);
+    r->isa->quantize(r->rounded + (size_t)row * ld, r->scales + (size_t)row * groups,
+                     r->act + (size_t)row * r->l.ld_act, f, (int)ld);
 }
 
 /* p for an expert's rows from `row` on, which were rounded with int8 activations; then p's x is not looked at. */
@@ -157,8 +161,8 @@ static void multiply(const experts_run *r, const tri_cpu_gemm *p, int row, float
     tri_cpu_gemm_run(p, scratch);
     return;
   }
-  tri_cpu_gemm_int8 q = {
-      .isa = r->isa, .scales = r->scales + row, .m = p->m, .w = p->w, .bias = p->bias, .act = p->act};
+  tri_cpu_gemm_int8 q = {.isa = r->isa, .m = p->m, .w = p->w, .bias = p->bias, .act = p->act};
+  q.scales = r->scales + (size_t)row * (size_t)tri_int8_groups(p->w.k);
   q.x = r->rounded + (size_t)row * tri_int8_row(p->w.k);
   q.out = p->out;
   q.ldo = p->ldo;

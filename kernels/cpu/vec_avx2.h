@@ -62,7 +62,6 @@ static inline void v_store_i16(void *p, vf a) { /* of integral values within int
   __m256i i = _mm256_cvtps_epi32(a);
   _mm_storeu_si128(p, _mm_packs_epi32(_mm256_castsi256_si128(i), _mm256_extracti128_si256(i, 1)));
 }
-static inline vf v_load_i32(const int32_t *p) { return _mm256_cvtepi32_ps(_mm256_loadu_si256((const void *)p)); }
 
 /* Vectors of VI int16, and of int32 sums of neighbouring pairs. */
 enum { VI = 16 };
@@ -71,11 +70,7 @@ static inline vi vi_zero(void) { return _mm256_setzero_si256(); }
 static inline vi vi_load16(const int16_t *p) { return _mm256_loadu_si256((const void *)p); }
 static inline vi vi_load8(const int8_t *p) { return _mm256_cvtepi8_epi16(_mm_loadu_si128((const void *)p)); }
 static inline vi vi_madd(vi sum, vi a, vi b) { return _mm256_add_epi32(sum, _mm256_madd_epi16(a, b)); }
-static inline int32_t vi_sum(vi a) {
-  __m128i t = _mm_add_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
-  t = _mm_add_epi32(t, _mm_shuffle_epi32(t, _MM_SHUFFLE(1, 0, 3, 2)));
-  return _mm_cvtsi128_si32(_mm_add_epi32(t, _mm_shuffle_epi32(t, _MM_SHUFFLE(2, 3, 0, 1))));
-}
+static inline vf vi_float(vi a) { return _mm256_cvtepi32_ps(a); }
 
 /* Lane i of the result: the sum of the lanes of the i-th argument, always added in the same order. */
 static inline __m128 v_sum4(vf a, vf b, vf c, vf d) {

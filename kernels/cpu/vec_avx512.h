@@ -58,7 +58,6 @@ static inline void v_store_bf16(void *p, vf a) {
 static inline void v_store_i16(void *p, vf a) { /* of integral values within int16 */
   _mm256_storeu_si256(p, _mm512_cvtepi32_epi16(_mm512_cvtps_epi32(a)));
 }
-static inline vf v_load_i32(const int32_t *p) { return _mm512_cvtepi32_ps(_mm512_loadu_si512(p)); }
 
 /* Vectors of VI int16, and of int32 sums of neighbouring pairs. */
 enum { VI = 32 };
@@ -67,7 +66,7 @@ static inline vi vi_zero(void) { return _mm512_setzero_si512(); }
 static inline vi vi_load16(const int16_t *p) { return _mm512_loadu_si512(p); }
 static inline vi vi_load8(const int8_t *p) { return _mm512_cvtepi8_epi16(_mm256_loadu_si256((const void *)p)); }
 static inline vi vi_madd(vi sum, vi a, vi b) { return _mm512_add_epi32(sum, _mm512_madd_epi16(a, b)); }
-static inline int32_t vi_sum(vi a) { return _mm512_reduce_add_epi32(a); }
+static inline vf vi_float(vi a) { return _mm512_cvtepi32_ps(a); }
 
 /* Lane i of the result: the sum of the lanes of the i-th argument, always added in the same order. */
 static inline __m256 v_halve(vf a) { return _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1)); }

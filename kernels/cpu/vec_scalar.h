@@ -79,7 +79,6 @@ static inline void v_store_bf16(void *p, vf a) {
 static inline void v_store_i16(void *p, vf a) { /* of integral values within int16 */
   for (int i = 0; i < 4; i++) ((int16_t *)p)[i] = (int16_t)a[i];
 }
-static inline vf v_load_i32(const int32_t *p) { return (vf){(float)p[0], (float)p[1], (float)p[2], (float)p[3]}; }
 
 /* Vectors of VI integers and their sums. */
 enum { VI = 4 };
@@ -88,7 +87,7 @@ static inline vi vi_zero(void) { return (vi){0, 0, 0, 0}; }
 static inline vi vi_load16(const int16_t *p) { return (vi){p[0], p[1], p[2], p[3]}; }
 static inline vi vi_load8(const int8_t *p) { return (vi){p[0], p[1], p[2], p[3]}; }
 static inline vi vi_madd(vi sum, vi a, vi b) { return sum + a * b; }
-static inline int32_t vi_sum(vi a) { return (a[0] + a[1]) + (a[2] + a[3]); }
+static inline vf vi_float(vi a) { return (vf){(float)a[0], (float)a[1], (float)a[2], (float)a[3]}; }
 
 /* Always added in the same order. */
 static inline float v_sum(vf a) { return (a[0] + a[1]) + (a[2] + a[3]); }

@@ -277,10 +277,12 @@ bool tri_cuda_library_by_default(const tri_backend *be, const tri_linear_args *a
 bool tri_cuda_skinny_by_default(const tri_backend *be, const tri_linear_args *a);
 size_t tri_cuda_linear_workspace(const tri_backend *be, const tri_linear_args *a);
 void tri_cuda_linear(tri_backend *be, const tri_linear_args *a);
+unsigned *tri_cuda_queue_of(tri_backend *be);      /* the counter from which blocks take their next tile */
 bool tri_cuda_is_narrow(const tri_linear_args *a); /* few columns of 16 bits, which our own kernel is faster at */
 size_t tri_cuda_own_linear_workspace(const tri_linear_args *a);
 void tri_cuda_own_linear(cudaStream_t stream, const tri_linear_args *a, void *workspace);
 void tri_cuda_narrow(cudaStream_t stream, const tri_mat *x, tri_dtype dtype, void *out);
+void tri_cuda_widen(cudaStream_t stream, const tri_mat *x, float *out);
 void tri_cuda_epilogue(cudaStream_t stream, const tri_linear_args *a);
 
 /* linear/cublaslt.c, the only file that knows cuBLASLt. x: a.x in the weights' type. words: the algorithm of a tactic,
@@ -331,19 +333,31 @@ void tri_cuda_moe_experts_launch(tri_backend *be, const tri_op_plan *plan, const
 /* A matrix's rows as integers, as kernels/quantize.h has them; a scale is NaN where an element is not finite. */
 typedef struct tri_cuda_rounded {
   const int8_t *q;     /* [rows, cols] */
-  const float *scales; /* [rows] */
+  const float *scales; /* [groups of cols, ld] */
+  int ld;              /* rows in fours */
 } tri_cuda_rounded;
+/* linear/int8_rows.cu */
 tri_cuda_rounded tri_cuda_round(cudaStream_t stream, tri_mat x, void *workspace);
 size_t tri_cuda_rounded_bytes(int rows, int k); /* of the workspace, a multiple of 256 */
-/* linear/int8_rows.cu: float32 rows as pairs of bf16, for weights of int8. x [rows, k], k in sixteens; out [rows, 2 k].
- */
-void tri_cuda_int8_parts(cudaStream_t stream, tri_mat x, void *out);
 
-/* gemm_int8.cu: rows of float32 with weights of int8, on Hopper. queue: 0 before and after. */
+/* gemm_int8.cu: three rows and more with weights of int8, on Hopper, gated or not. queue: 0 before and after. */
 bool tri_cuda_int8_fits(const tri_linear_args *a);
 size_t tri_cuda_int8_workspace(const tri_linear_args *a, int num_sms);
 cudaError_t tri_cuda_int8_linear(cudaStream_t stream, const tri_linear_args *a, void *workspace, unsigned *queue,
                                  int num_sms);
+bool tri_cuda_int8_gated_fits(const tri_gated_linear_args *a);
+size_t tri_cuda_int8_gated_workspace(const tri_gated_linear_args *a);
+cudaError_t tri_cuda_int8_gated(cudaStream_t stream, const tri_gated_linear_args *a, void *workspace, unsigned *queue,
+                                int num_sms);
+
+/* int8_prompt.c: the same of many rows of 16 bits, by widening weights; then ungated ones on any device. */
+bool tri_cuda_int8_prompt_fits(const tri_linear_args *a);
+size_t tri_cuda_int8_prompt_workspace(const tri_linear_args *a);
+void tri_cuda_int8_prompt(tri_backend *be, const tri_linear_args *a);
+bool tri_cuda_int8_gated_prompt_fits(const tri_gated_linear_args *a);
+void tri_cuda_int8_gated_prompt(tri_backend *be, const tri_gated_linear_args *a);
+/* linear.cu: rows first .. first + n - 1 of a weight of int8 as `type` of 16 bits; k in sixteens. */
+void tri_cuda_widen_int8(cudaStream_t stream, const tri_weight *w, int first, int n, tri_dtype type, void *out);
 
 /* Ops of one kernel or a few, after which the caller looks for errors: X(name, its workspace). The others have plans
  * of their own in ops.c. Both lists together are all ops: ops.c asserts it. */

@@ -37,14 +37,20 @@ static void linear_launch(tri_backend *be, const tri_op_plan *plan, const tri_li
 
 /* One kernel where that streams the weights, or saves the GEMM its way to memory; else the GEMM and what follows
  * it. */
-enum { GATED_LINEAR_FEW = 1, GATED_LINEAR_PROMPT = 2 };
+enum { GATED_LINEAR_FEW = 1, GATED_LINEAR_PROMPT = 2, GATED_LINEAR_INT8 = 3, GATED_LINEAR_INT8_PROMPT = 4 };
 int tri_cuda_choose_gated_linear(const tri_backend *be, const tri_gated_linear_args *a) {
   if (tri_cuda_gated_fits(a)) return GATED_LINEAR_FEW;
+  if (tri_cuda_of(be)->is_hopper && tri_cuda_int8_gated_prompt_fits(a)) return GATED_LINEAR_INT8_PROMPT;
+  if (tri_cuda_of(be)->is_hopper && tri_cuda_int8_gated_fits(a)) return GATED_LINEAR_INT8;
   return tri_cuda_of(be)->is_hopper && tri_cuda_gated_prompt_fits(a) ? GATED_LINEAR_PROMPT : 0;
 }
 static tri_status gated_linear_plan(tri_backend *be, const tri_gated_linear_args *a, tri_op_plan *plan) {
   tri_status st = tri_ref_gated_linear_plan(be, a, plan);
-  plan->variant = st == TRI_OK ? tri_cuda_choose_gated_linear(be, a) : 0;
+  if (st != TRI_OK) return st;
+  plan->variant = tri_cuda_choose_gated_linear(be, a);
+  if (plan->variant) plan->workspace = 0;
+  if (plan->variant == GATED_LINEAR_INT8) plan->workspace = tri_cuda_int8_gated_workspace(a);
+  if (plan->variant == GATED_LINEAR_INT8_PROMPT) plan->workspace = tri_cuda_int8_prompt_workspace(&a->up);
   return st;
 }
 static void gated_linear_launch(tri_backend *be, const tri_op_plan *plan, const tri_gated_linear_args *a) {
@@ -52,7 +58,12 @@ static void gated_linear_launch(tri_backend *be, const tri_op_plan *plan, const 
     tri_ref_gated_linear_launch(be, plan, a);
     return;
   }
-  if (plan->variant == GATED_LINEAR_PROMPT)
+  if (plan->variant == GATED_LINEAR_INT8_PROMPT)
+    tri_cuda_int8_gated_prompt(be, a);
+  else if (plan->variant == GATED_LINEAR_INT8)
+    tri_cuda_note(be, tri_cuda_int8_gated(tri_cuda_stream(be), a, be->workspace, tri_cuda_queue_of(be),
+                                          tri_cuda_of(be)->num_sms));
+  else if (plan->variant == GATED_LINEAR_PROMPT)
     tri_cuda_note(be, tri_cuda_gated_prompt(tri_cuda_stream(be), a, tri_cuda_of(be)->num_sms));
   else
     tri_cuda_gated(tri_cuda_stream(be), a);

@@ -105,40 +105,40 @@ tri_status tri_ref_linear_plan(tri_backend *be, const tri_linear_args *a, tri_op
   bool fits = a->x.rows == a->out.rows && a->x.cols == a->w.k && a->out.cols == a->w.n;
   bool ok = mat_ok(&a->x) && mat_ok(&a->out) && weight_ok(&a->w) && fits && a->act != TRI_ACT_SWIGLU_OAI;
   if (!ok) return TRI_INVALID_ARGUMENT;
+  plan->workspace = (size_t)a->w.k * sizeof(double);
   if (!a->int8_activations) return TRI_OK;
-  plan->workspace = (size_t)a->w.k * sizeof(float);
-  return a->w.dtype == TRI_I8 && a->w.k <= TRI_INT8_MAX_K ? TRI_OK : TRI_INVALID_ARGUMENT;
+  return a->w.dtype == TRI_I8 ? TRI_OK : TRI_INVALID_ARGUMENT;
 }
 
 /* The product is rounded to float32 before rintf: the same two roundings as in vectors, and so the same integers. */
-float tri_ref_round_row(const float *x, int n, float *out) {
+static void round_group(const float *x, int n, double *out) {
   float max = 0;
-  for (int j = 0; j < n; j++) {
-    if (!isfinite(x[j])) return NAN;
-    max = fmaxf(max, fabsf(x[j]));
-  }
+  bool finite = tri_quantize_max(x, (size_t)n, &max);
+  double scale = finite ? tri_quantize_scale(max) : NAN;
   for (int j = 0; j < n; j++) {
     float scaled = x[j] * tri_quantize_factor(max);
-    out[j] = rintf(scaled);
+    out[j] = finite ? rintf(scaled) * scale : NAN;
   }
-  return tri_quantize_scale(max);
+}
+
+void tri_ref_round_row(const float *x, int n, double *out) {
+  for (int j = 0; j < n; j += TRI_INT8_GROUP)
+    round_group(x + j, n - j < TRI_INT8_GROUP ? n - j : TRI_INT8_GROUP, out + j);
 }
 
 /* out = act(x w^T scale + bias), to which the old `out` is added with accumulate, after the activation. */
 void tri_ref_linear_launch(tri_backend *be, const tri_op_plan *plan, const tri_linear_args *a) {
+  double *x = be->workspace;
   (void)plan;
   for (int t = 0; t < a->x.rows; t++) {
-    const float *x = tri_mat_row(&a->x, t);
-    double x_scale = 1;
-    if (a->int8_activations) {
-      x_scale = tri_ref_round_row(x, a->w.k, be->workspace);
-      x = be->workspace;
-    }
+    const float *row = tri_mat_row(&a->x, t);
+    for (int j = 0; j < a->w.k; j++) x[j] = row[j];
+    if (a->int8_activations) tri_ref_round_row(row, a->w.k, x);
     for (int i = 0; i < a->w.n; i++) {
       double sum = 0;
       for (int j = 0; j < a->w.k; j++)
         sum += x[j] * (double)tri_load_f32(a->w.data, a->w.dtype, (size_t)i * (size_t)a->w.k + (size_t)j);
-      if (a->w.dtype == TRI_I8) sum *= x_scale * a->w.scale[i];
+      if (a->w.dtype == TRI_I8) sum *= a->w.scale[i];
       sum = tri_formula_act(a->act, sum + (a->bias ? a->bias[i] : 0));
       float *out = tri_mat_row(&a->out, t) + i;
       *out = (float)(a->accumulate ? *out + sum : sum);

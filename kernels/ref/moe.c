@@ -82,11 +82,10 @@ tri_status tri_ref_moe_experts_plan(tri_backend *be, const tri_moe_experts_args 
                  up->n == a->num_experts * up_n && down->n == (int64_t)a->num_experts * a->x.cols;
   bool act = a->gated ? tri_ref_glu_ok(a->act, a->glu_limit) : a->act != TRI_ACT_SWIGLU_OAI;
   size_t f = down->k > 0 ? (size_t)down->k : 0, h = a->x.cols > 0 ? (size_t)a->x.cols : 0;
-  plan->workspace = (3 * f + h) * sizeof(double) + (f + 2 * h) * sizeof(float);
+  plan->workspace = (3 * f + 2 * h) * sizeof(double) + (f + h) * sizeof(float);
   bool types = tri_ref_weight_type_ok(up->dtype) && tri_ref_weight_type_ok(down->dtype) && a->out.dtype != TRI_I8 &&
-               (a->x.dtype == TRI_F32 || (a->x.dtype == up->dtype && !a->int8_activations));
-  if (a->int8_activations)
-    types &= up->dtype == TRI_I8 && down->dtype == TRI_I8 && up->k <= TRI_INT8_MAX_K && down->k <= TRI_INT8_MAX_K;
+               a->x.dtype != TRI_I8 && (a->x.dtype == TRI_F32 || a->x.dtype == up->dtype || up->dtype == TRI_I8);
+  if (a->int8_activations) types &= up->dtype == TRI_I8 && down->dtype == TRI_I8;
   bool choices = a->top_k > 0 && (int64_t)a->x.rows * a->top_k <= INT32_MAX;
   return mats && weights && act && types && choices ? TRI_OK : TRI_INVALID_ARGUMENT;
 }
@@ -95,35 +94,33 @@ tri_status tri_ref_moe_experts_plan(tri_backend *be, const tri_moe_experts_args 
 typedef struct choice {
   size_t expert;
   double weight;
-  const float *x;
-  double x_scale;
+  const double *x;
   double *hidden; /* [3 F] */
-  float *rounded; /* [F] */
+  float *narrow;  /* [F] */
 } choice;
 
 /* sum += weight * expert(x) An up GEMM whose gated form has 2 F rows an expert, gates first; then the activation; then
  * the down GEMM. With int8 the hidden row is rounded as a linear layer's input would be. */
 static void add_expert(const tri_moe_experts_args *a, const choice *c, double *sum) {
   size_t f = (size_t)a->down.k, up_n = a->gated ? 2 * f : f, h = (size_t)a->x.cols;
-  double *hidden = c->hidden, *up = hidden + f, scale = 1;
+  double *hidden = c->hidden, *up = hidden + f;
   for (size_t i = 0; i < up_n; i++) {
     size_t row = c->expert * up_n + i;
     up[i] = 0;
     for (size_t j = 0; j < h; j++) up[i] += c->x[j] * tri_ref_weight_at(&a->up, row, j);
-    up[i] = up[i] * c->x_scale + (a->up_bias ? a->up_bias[row] : 0);
+    up[i] += (a->up_bias ? a->up_bias[row] : 0);
   }
   for (size_t i = 0; i < f; i++)
     hidden[i] = a->gated ? tri_formula_glu(a->act, a->glu_limit, up[i], up[f + i]) : tri_formula_act(a->act, up[i]);
   if (a->int8_activations) {
-    for (size_t i = 0; i < f; i++) c->rounded[i] = (float)hidden[i];
-    scale = tri_ref_round_row(c->rounded, a->down.k, c->rounded);
-    for (size_t i = 0; i < f; i++) hidden[i] = c->rounded[i];
+    for (size_t i = 0; i < f; i++) c->narrow[i] = (float)hidden[i];
+    tri_ref_round_row(c->narrow, a->down.k, hidden);
   }
   for (size_t i = 0; i < h; i++) {
     size_t row = c->expert * h + i;
     double y = 0;
     for (size_t j = 0; j < f; j++) y += hidden[j] * tri_ref_weight_at(&a->down, row, j);
-    sum[i] += c->weight * (y * scale + (a->down_bias ? a->down_bias[row] : 0));
+    sum[i] += c->weight * (y + (a->down_bias ? a->down_bias[row] : 0));
   }
 }
 
@@ -137,15 +134,14 @@ static size_t expert_of(const tri_moe_experts_args *a, int row) {
 void tri_ref_moe_experts_launch(tri_backend *be, const tri_op_plan *plan, const tri_moe_experts_args *a) {
   (void)plan;
   size_t f = (size_t)a->down.k, h = (size_t)a->x.cols;
-  double *sum = be->workspace;
-  choice one = {.hidden = sum + h};
-  float *x = (float *)(one.hidden + 3 * f), *rounded = x + h;
-  one.rounded = rounded + h;
+  double *sum = be->workspace, *x = sum + h;
+  choice one = {.x = x, .hidden = x + h};
+  one.narrow = (float *)(one.hidden + 3 * f);
+  float *row = one.narrow + f;
   for (int t = 0; t < a->x.rows; t++) {
     size_t out = (size_t)t * (size_t)a->out.ld, in = (size_t)t * (size_t)a->x.ld;
-    for (size_t i = 0; i < h; i++) x[i] = tri_load_f32(a->x.data, a->x.dtype, in + i);
-    one.x = a->int8_activations ? rounded : x;
-    one.x_scale = a->int8_activations ? tri_ref_round_row(x, a->x.cols, rounded) : 1;
+    for (size_t i = 0; i < h; i++) x[i] = row[i] = tri_load_f32(a->x.data, a->x.dtype, in + i);
+    if (a->int8_activations) tri_ref_round_row(row, a->x.cols, x);
     for (size_t i = 0; i < h; i++) sum[i] = a->accumulate ? tri_load_f32(a->out.data, a->out.dtype, out + i) : 0;
     for (int c = 0; c < a->top_k; c++) {
       size_t at = (size_t)t * (size_t)a->top_k + (size_t)c;

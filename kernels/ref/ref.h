@@ -33,9 +33,9 @@ static inline bool tri_ref_weight_type_ok(tri_dtype t) {
   return t == TRI_F32 || t == TRI_F16 || t == TRI_BF16 || t == TRI_I8;
 }
 
-/* A row as integers in out, which may be x, as kernels/quantize.h has it. Returns their scale: NaN where an element is
- * not finite. */
-float tri_ref_round_row(const float *x, int n, float *out);
+/* A row as the numbers that its integers stand for, q * scale by groups (kernels/quantize.h), in double, where that is
+ * exact: NaN in a group with an element that is not finite. */
+void tri_ref_round_row(const float *x, int n, double *out);
 
 /* The choices of token t, in double: host backends all use this one, so that two of them never choose differently.
  * scratch: tri_ref_moe_scratch() doubles. */

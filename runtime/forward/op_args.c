@@ -19,7 +19,7 @@ tri_norm_args tri_norm_of(const tri_walk *w, tri_mat x, tri_mat delta, const tri
                          .out = out};
 }
 
-static bool is_int8(const tri_weight *w) { return w->dtype == TRI_I8 && w->k <= TRI_INT8_MAX_K; }
+static bool is_int8(const tri_weight *w) { return w->dtype == TRI_I8; }
 
 tri_linear_args tri_linear_of(const tri_walk *w, tri_mat x, const tri_weight *weight, const tri_weight *bias,
                               tri_mat out) {

@@ -107,10 +107,10 @@ static tri_status place(struct mapping *p, tri_weight_id id, int l, tri_weight_p
   if (!tri_weight_in_layer(c, id, layer)) shape.n = 0;
   if (shape.vector || (id == TRI_W_POSITIONS && c->attention.position == TRI_POS_SINUSOID))
     at.dtype = TRI_F32;
-  else if (p->quantized && tri_weight_is_quantized(c, id))
-    at.dtype = TRI_I8;
   else if (p->dtype == TRI_DTYPE_COUNT)
     at.dtype = stored_dtype(c, p->ckpt, id, layer);
+  at.inputs = at.dtype;
+  if (p->quantized && tri_weight_is_quantized(c, id)) at.dtype = TRI_I8;
   if (!tri_size_mul((size_t)shape.n, (size_t)shape.k, &at.bytes) ||
       !tri_size_mul(at.bytes, tri_dtype_size(at.dtype), &at.bytes) ||
       !tri_size_mul((size_t)shape.n, sizeof(float), &scales))
@@ -120,7 +120,8 @@ static tri_status place(struct mapping *p, tri_weight_id id, int l, tri_weight_p
   return TRI_OK;
 }
 
-/* Looks at the weights whose products read what norms, attention and activations leave. */
+/* Looks at the weights whose GEMMs read what norms, attention and activations leave. Routers and gates of float32 take
+ * rows of any type: they are small, and no reason for a whole model to compute in float32. */
 static tri_dtype gemms_dtype(const tri_weight_map *m, int layers) {
   static const tri_weight_id gemms[] = {TRI_W_QKV,        TRI_W_Q_A,       TRI_W_Q_B,         TRI_W_KV_A,
                                         TRI_W_O,          TRI_W_UP,        TRI_W_DOWN,        TRI_W_ROUTER,
@@ -130,9 +131,10 @@ static tri_dtype gemms_dtype(const tri_weight_map *m, int layers) {
   for (int l = 0; l < layers; l++)
     for (size_t i = 0; i < sizeof gemms / sizeof *gemms; i++) {
       const tri_weight_place *w = &m->layers[l * TRI_W_COUNT + (int)gemms[i]];
-      if (!w->bytes) continue;
-      if (type == TRI_DTYPE_COUNT) type = w->dtype;
-      if (w->dtype != type) return TRI_F32;
+      bool takes_any = w->dtype == TRI_F32 && (gemms[i] == TRI_W_ROUTER || gemms[i] == TRI_W_SHARED_GATE);
+      if (!w->bytes || takes_any) continue;
+      if (type == TRI_DTYPE_COUNT) type = w->inputs;
+      if (w->inputs != type) return TRI_F32;
     }
   return type == TRI_F16 || type == TRI_BF16 ? type : TRI_F32;
 }

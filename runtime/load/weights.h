@@ -49,7 +49,8 @@ typedef struct tri_weight_place {
   size_t offset, bytes; /* of the elements */
   size_t scale_offset;  /* TRI_I8 only: of one float32 per row */
   tri_dtype dtype;
-  int part; /* TRI_PART_STAYS: in the block; TRI_PART_ON_HOST: in the host's */
+  tri_dtype inputs; /* of the rows that it multiplies: with int8 the type that it was rounded from */
+  int part;         /* TRI_PART_STAYS: in the block; TRI_PART_ON_HOST: in the host's */
 } tri_weight_place;
 typedef struct tri_weight_map {
   tri_weight_place global[TRI_W_COUNT];
@@ -58,7 +59,7 @@ typedef struct tri_weight_map {
   size_t host_bytes;        /* of the host's, of experts that tri_layer_experts_on_host names */
   size_t counts;            /* in the block: the place of tri_weights.not_finite */
   size_t *part_bytes;       /* [layers.count * TRI_LAYER_PARTS] whether they are streamed or not */
-  tri_dtype gemms;          /* the 16-bit type that the layers' products all have, otherwise float32 */
+  tri_dtype gemms;          /* the 16-bit type that the layers' GEMMs take their rows in, otherwise float32 */
 } tri_weight_map;
 
 /* ckpt NULL: every matrix has c->dtype. dtype TRI_DTYPE_COUNT ("auto"): the stored types; either way of what is not

@@ -409,16 +409,25 @@ static tri_status decode(struct mc_check *c, uint32_t tokens[][MAX_GREEDY]) {
   return TRI_OK;
 }
 
+/* With rounded weights or rows a token may choose another expert than the reference's, where two score alike: that
+ * moves its prompt further than rounding does. Fewer than half of the prompts may be moved so. */
+static bool may_be_moved(const struct mc_check *c, double error, int moved) {
+  bool has_experts = c->engine->model.moe.num_experts > 0;
+  return c->a.quantization && has_experts && error <= 4 * mc_limit(c) && 2 * (moved + 1) < c->exp.num_prompts;
+}
+
 /* Returns the shard's leader's judgement. Prints the group's leader's figures, and all that is wrong. */
 static bool judge(const struct mc_check *c, uint32_t tokens[][MAX_GREEDY], const double *errors, double *worst) {
   double limit = mc_limit(c);
   bool right = true;
-  int agreed = 0;
+  int agreed = 0, moved = 0;
   for (int i = 0; i < c->exp.num_prompts && leads(c); i++) {
     int same = 0;
+    bool is_near = errors[i] <= limit || may_be_moved(c, errors[i], moved);
+    moved += errors[i] > limit;
     while (same < c->exp.num_greedy && tokens[i][same] == (uint32_t)c->exp.greedy[i][same]) same++;
-    bool ok = errors[i] <= limit &&
-              (c->a.quantization || mc_greedy_right(c, i, same, same < c->exp.num_greedy ? tokens[i][same] : 0));
+    bool ok =
+        is_near && (c->a.quantization || mc_greedy_right(c, i, same, same < c->exp.num_greedy ? tokens[i][same] : 0));
     agreed += same;
     if (tri_replica_is_leader(&c->replica) || !ok)
       printf("prompt %d (%d tokens): nmse %.2e, greedy %d of %d%s\n", i, c->exp.len[i], errors[i], same,

@@ -47,12 +47,22 @@ double oc_lost_by_activation(oc *c, const tri_linear_args *a) {
   return results > 0 && sums > results ? sums / results : 1;
 }
 
-/* Rounded inputs: two ulps of the type, squared, would be 6e-5 and 1e-6, and of the pairs of bf16 beside weights of
- * int8 9e-10. */
-static double rounded_limit(const tri_linear_args *a) {
-  if (a->w.dtype == TRI_BF16) return 1e-5;
-  if (a->w.dtype == TRI_F16) return 1e-7;
-  return a->w.dtype == TRI_I8 && !a->int8_activations ? 2e-11 : LIMIT;
+/* Rounded inputs: two ulps of the type, squared, would be 6e-5 and 1e-6. b: on the device. Weights of int8 take rows of
+ * 16 bits as they are, and others rounded to bf16; results of 16 bits are rounded in any case. */
+static double rounded_limit(const tri_linear_args *b) {
+  tri_dtype t = b->w.dtype;
+  if (t == TRI_I8) t = b->out.dtype;
+  if (b->w.dtype == TRI_I8 && b->x.rows >= 512 && !b->int8_activations && b->x.dtype != TRI_F32)
+    t = b->x.dtype; /* weights are widened to it */
+  if (t == TRI_F32 && b->w.dtype == TRI_I8 && b->x.dtype == TRI_F32 && !b->int8_activations) t = TRI_BF16;
+  if (t == TRI_BF16) return 1e-5;
+  return t == TRI_F16 ? 1e-7 : LIMIT;
+}
+
+/* The type of a GEMM's rows on the device: with weights of 16 bits theirs. */
+static tri_dtype rows_type(oc *c, tri_dtype weights) {
+  tri_dtype t = oc_narrow_type(c);
+  return weights == TRI_F16 || weights == TRI_BF16 ? (t == TRI_F32 ? t : weights) : t;
 }
 
 void oc_case_linear(oc *c, int i) {
@@ -68,6 +78,12 @@ void oc_case_linear(oc *c, int i) {
     k = 8 * oc_range(c, 1, 600);
     n = 4 * oc_range(c, 1, 400);
   }
+  if (i % 8 == 3) { /* as models have them: whole pieces, and parts of k */
+    t = TRI_I8;
+    m = i % 32 == 11 ? oc_range(c, 512, 600) : oc_range(c, 1, i % 16 == 3 ? 40 : 300);
+    k = 16 * oc_range(c, 1, m < 512 ? 160 : 20);
+    n = 8 * oc_range(c, 1, 100);
+  }
   tri_linear_args a = {.x = oc_matrix(c, m, k, false), .w = oc_weight(c, t, n, k), .act = (tri_act)(i / 4 % 7)};
   a.bias = oc_chance(c, 50) ? oc_normals(c, (size_t)n, 1) : NULL;
   a.accumulate = oc_chance(c, 40);
@@ -81,12 +97,13 @@ void oc_case_linear(oc *c, int i) {
   snprintf(c->what, sizeof c->what, "linear %s m %d n %d k %d act %d%s%s%s", tri_dtype_name(t), m, n, k, a.act,
            a.bias ? " bias" : "", a.accumulate ? " accumulate" : "", a.int8_activations ? " int8 activations" : "");
   tri_linear_args b = a;
-  bool narrow = (t == TRI_F16 || t == TRI_BF16) && (oc_narrow_type(c) != TRI_F32 || skinny);
-  b.x = oc_device_narrow(c, &a.x, narrow ? t : TRI_F32), b.w = oc_device_weight(c, &a.w);
-  b.out = oc_device_narrow(c, &a.out, narrow && !a.accumulate && oc_chance(c, 60) ? t : TRI_F32);
+  tri_dtype rows = skinny ? t : rows_type(c, t);
+  b.x = oc_device_narrow(c, &a.x, rows), b.w = oc_device_weight(c, &a.w);
+  bool narrow = rows != TRI_F32 && t != TRI_F32 && !a.accumulate && oc_chance(c, 60);
+  b.out = oc_device_narrow(c, &a.out, narrow ? rows : TRI_F32);
   b.bias = oc_device(c, a.bias, (size_t)n * sizeof *a.bias);
   oc_status(c, tri_run_linear(c->ref, &a), tri_run_linear(c->be, &b));
-  double rounded = rounded_limit(&a);
+  double rounded = rounded_limit(&b);
   bool rounds = c->be->narrows_inputs;
   oc_compare(c, &a.out, &b.out, rounds ? rounded * oc_lost_by_activation(c, &a) : LIMIT);
   if (!a.bias) return;
@@ -240,6 +257,12 @@ void oc_case_gated_linear(oc *c, int i) {
     k = 8 * oc_range(c, 1, 16);
     f = 8 * oc_range(c, 170, 230);
   }
+  if (i % 8 == 3) {
+    t = TRI_I8;
+    m = i % 32 == 11 ? oc_range(c, 1024, 1100) : oc_range(c, 1, i % 16 == 3 ? 40 : 300);
+    k = 16 * oc_range(c, 1, m < 512 ? 80 : 20);
+    f = 8 * oc_range(c, 1, 60);
+  }
   tri_gated_linear_args a = {.up = {.x = oc_matrix(c, m, k, false), .w = oc_weight(c, t, 2 * f, k)}};
   a.up.bias = oc_chance(c, prompt ? 10 : 50) ? oc_normals(c, (size_t)(2 * f), 1) : NULL;
   a.up.int8_activations = t == TRI_I8 && oc_chance(c, 50);
@@ -252,14 +275,15 @@ void oc_case_gated_linear(oc *c, int i) {
   for (int j = 0; j < m; j++)
     for (int p = 0; p < k; p++) a.up.x.data[(size_t)j * (size_t)a.up.x.ld + (size_t)p] /= sqrtf((float)k);
   tri_gated_linear_args b = a;
-  tri_dtype narrow = (t == TRI_F16 || t == TRI_BF16) && (prompt || oc_narrow_type(c) != TRI_F32) ? t : TRI_F32;
+  tri_dtype narrow = prompt ? t : rows_type(c, t);
+  if (t == TRI_F32) narrow = TRI_F32;
   b.up.x = oc_device_narrow(c, &a.up.x, narrow), b.up.w = oc_device_weight(c, &a.up.w);
   b.up.out = b.glu.gate_up = oc_device_narrow(c, &a.up.out, narrow),
   b.glu.out = oc_device_narrow(c, &a.glu.out, narrow);
   b.up.bias = oc_device(c, a.up.bias, (size_t)(2 * f) * sizeof *a.up.bias);
   oc_status(c, tri_run_gated_linear(c->ref, &a), tri_run_gated_linear(c->be, &b));
   /* Two rounded sums meet in a product, and each may have been rounded once more. */
-  double rounded = 4 * rounded_limit(&a.up);
+  double rounded = 4 * rounded_limit(&b.up);
   if (m * f < 100 && rounded > 4 * LIMIT) rounded *= 5; /* of few elements one may decide: off by three half units */
   oc_compare(c, &a.glu.out, &b.glu.out, c->be->narrows_inputs ? rounded : 4 * LIMIT);
 }

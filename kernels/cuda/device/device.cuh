@@ -55,11 +55,11 @@ __device__ static inline float warp_max(float x) {
   return x;
 }
 
-/* The dot product of two rows of integers, by a warp. */
+/* A lane's part of the dot product of two rows of integers, by a warp. */
 __device__ static inline int int8_dot(const int8_t *x, const int8_t *w, int k) {
   int sum = 0;
   for (int j = threadIdx.x % WARP; j < k; j += WARP) sum += (int)x[j] * (int)w[j];
-  return warp_sum(sum);
+  return sum;
 }
 
 /* Over a block of whole warps, 1024 threads at most; every thread gets the result. room: [32], free for the next call

@@ -82,6 +82,11 @@ __device__ static inline void copy_async(void *to, const void *from, bool there)
   uint32_t at = (uint32_t)__cvta_generic_to_shared(to);
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(from), "r"(there ? 16 : 0));
 }
+/* The same of four bytes. */
+__device__ static inline void copy_async4(void *to, const void *from, bool there) {
+  uint32_t at = (uint32_t)__cvta_generic_to_shared(to);
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(at), "l"(from), "r"(there ? 4 : 0));
+}
 __device__ static inline void commit_copies(void) { asm volatile("cp.async.commit_group;"); }
 template <int LEFT> __device__ static inline void wait_copies(void) {
   asm volatile("cp.async.wait_group %0;" ::"n"(LEFT));

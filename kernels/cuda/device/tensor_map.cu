@@ -28,10 +28,13 @@ tri_status tri_cuda_map_tensor(tri_tensor_map *out, tri_dtype type, const void *
   CUtensorMapDataType kind = CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
   CUtensorMapSwizzle swizzle = CU_TENSOR_MAP_SWIZZLE_128B;
   static encode_function *const encode = find();
-  if (type != TRI_F16 && type != TRI_BF16 && type != TRI_I8) return TRI_INVALID_ARGUMENT;
   if (type == TRI_F16) kind = CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
   if (type == TRI_I8) kind = CU_TENSOR_MAP_DATA_TYPE_UINT8; /* bits are copied as they are */
-  if (t->box[0] * tri_dtype_size(type) <= 64) swizzle = CU_TENSOR_MAP_SWIZZLE_64B;
+  if (type == TRI_F32) kind = CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
+  if (type == TRI_F32)
+    swizzle = CU_TENSOR_MAP_SWIZZLE_NONE; /* lines of numbers, no factor of an MMA */
+  else if (t->box[0] * tri_dtype_size(type) <= 64)
+    swizzle = CU_TENSOR_MAP_SWIZZLE_64B;
   if (!encode) return TRI_UNSUPPORTED;
   CUresult r = encode(out, kind, (cuuint32_t)t->dims, (void *)base, t->size, t->stride + 1, t->box, steps,
                       CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,

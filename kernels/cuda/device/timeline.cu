@@ -9,7 +9,7 @@
 
 enum { NODES = 4096, NAMES = 256, STEPS = 16 };
 
-/* Kept beside the backend, as a build for measuring has one. */
+/* Of the process: a build for measuring has one backend. */
 static struct {
   const char *stamps[NAMES]; /* kernels that stamp */
   const char *node[NODES];   /* of the step that was recorded last */

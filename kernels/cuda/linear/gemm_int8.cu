@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* GEMMs of three rows and more with weights of int8, on Hopper: what experts' GEMMs are (moe/grouped.cuh), of one
  * expert that has all rows. Weights stream through the copy engine and are read once for each 128 rows; they become
- * floats in registers, tile by tile, or are multiplied as they are with rows of integers. */
+ * 16-bit floats in registers, tile by tile, or are multiplied as they are with rows of integers. */
 #include "kernels/cuda/linear/results.cuh"
 #include "kernels/cuda/moe/grouped.cuh"
 
@@ -13,35 +13,27 @@ enum {
   SUM_THREADS = 256
 };
 
-typedef factors<int8_t, __nv_bfloat16> of_floats;
-typedef factors<int8_t, int8_t> of_integers;
-
 /* ---- the kernel ---- */
 
-/* Stores a tile's sums with scales and bias, or as parts. scales: of the rows, where those are integers. An activation
- * comes after the kernel: of so many sums in registers it would be a hundred times as much code. */
+/* Stores a tile's sums with scales and bias where they do not go out in whole lines of 16 bits: an activation comes
+ * after the kernel, as of so many sums in registers it would be a hundred times as much code. */
 template <typename F, int BLOCKS, int COLS>
 __device__ static inline void store_sums(const tri_linear_args &a, const grouped &g, const tile &t,
-                                         typename F::sum (&d)[BLOCKS][COLS / 2], const float *scales) {
+                                         float (&d)[BLOCKS][COLS / 2]) {
   int lane = threadIdx.x % WARP, row0 = lane % 4 * 2;
-  if (g.splits > 1) {
-    store_apart<F, float, false, BLOCKS, COLS>(g, t, d, scales);
-    return;
-  }
 #pragma unroll
   for (int b = 0; b < BLOCKS; b++) {
     int low = output_of<false, BLOCKS>(t, b) + lane / 4;
-    of_rows scale = values_of<false>(g, g.w_scale, t, low), add = biases_of<false>(g, t, low);
+    of_rows scale = scales_of<F, false>(g, t, low), add = biases_of<false>(g, t, low);
 #pragma unroll
     for (int j = 0; j < COLS / 8; j++) {
       if (8 * j >= t.rows) break;
+      finish<false, true>(g, scale, add, &d[b][4 * j]);
 #pragma unroll
       for (int i = 0; i < 4; i++) {
         int row = 8 * j + row0 + i % 2, col = low + i / 2 * 8;
         if (row >= t.rows || col >= g.outputs) continue;
-        float y = (float)d[b][4 * j + i] * (i < 2 ? scale.low : scale.high);
-        if (!F::WIDENS) y *= scales[row];
-        y += i < 2 ? add.low : add.high;
+        float y = d[b][4 * j + i];
         if (a.accumulate) y += load_at(a.out, t.first_row + row, (size_t)col);
         store_at(a.out, t.first_row + row, (size_t)col, y);
       }
@@ -49,32 +41,43 @@ __device__ static inline void store_sums(const tri_linear_args &a, const grouped
   }
 }
 
-template <typename F, int BLOCKS, int COLS, int MOST>
+template <typename F, int BLOCKS, int COLS, int MOST, bool GATED>
 __device__ static inline void multiply_tile(const tri_linear_args &a, const grouped &g, const tile &t,
                                             room<F, BLOCKS, MOST> &s, ring_place<room<F, BLOCKS, MOST>::STAGES> &at) {
-  float *scales = (float *)s.staging[(int)threadIdx.x / WARPGROUP - 1];
-  typename F::sum d[BLOCKS][COLS / 2] = {};
-  multiply<F, BLOCKS, COLS, MOST, false>(t, s, at, d);
-  if (!F::WIDENS) bring_scales<false>(g, t, scales);
-  store_sums<F, BLOCKS, COLS>(a, g, t, d, scales);
+  float d[BLOCKS][COLS / 2] = {};
+  multiply<F, BLOCKS, COLS, MOST, false, true>(t, s, at, d);
+  if constexpr (!GATED) {
+    if (g.splits > 1) {
+      store_apart<F, float, false, BLOCKS, COLS>(g, t, d);
+      return;
+    }
+    if (!g.out) {
+      store_sums<F, BLOCKS, COLS>(a, g, t, d);
+      return;
+    }
+  }
+  if constexpr (COLS <= FEW_COLUMNS)
+    store_apart<F, typename F::output, GATED, BLOCKS, COLS>(g, t, d);
+  else
+    store_together<F, GATED, BLOCKS, COLS>(g, t, d, s.staging[(int)threadIdx.x / WARPGROUP - 1]);
 }
 
-/* Computes out [M, n] = finished x [M, k] w[n, k]^T, or parts of the sums [splits, M, n] in float32. weights, inputs:
- * tensor maps of w and of the rows as F takes them. As many blocks as multiprocessors, 384 threads. */
-template <typename F, int BLOCKS, int COLS>
+/* Computes out [M, n] = finished x [M, k] w[n, k]^T, or parts of the sums [splits, M, n] in float32; GATED: of gates
+ * and ups. As many blocks as multiprocessors, 384 threads. */
+template <typename F, int BLOCKS, int COLS, bool GATED>
 __global__ static void __launch_bounds__(THREADS, 1)
     int8_gemm_kernel(const __grid_constant__ tri_linear_args a, const __grid_constant__ grouped g,
-                     const __grid_constant__ tri_tensor_map weights, const __grid_constant__ tri_tensor_map inputs) {
+                     const __grid_constant__ maps_of_gemm maps) {
   typedef room<F, BLOCKS, COLS> R;
-  enum { SMALL = COLS > F::CHEAP ? COLS / 2 : COLS };
+  enum { SMALL = COLS > F::CHEAP ? COLS / 2 : COLS, OUTPUTS = GATED ? R::ROWS / 2 : R::ROWS };
   extern __shared__ char shared[];
   R &s = *(R *)(((uintptr_t)shared + ALIGN - 1) / ALIGN * ALIGN);
   if (!HAS_HOPPER) return;
   let_next_begin();
-  int groups = (g.most_rows + COLS - 1) / COLS, tiles = groups * ((g.outputs + R::ROWS - 1) / R::ROWS) * g.splits;
+  int groups = (g.most_rows + COLS - 1) / COLS, tiles = groups * ((g.outputs + OUTPUTS - 1) / OUTPUTS) * g.splits;
   if (threadIdx.x == 0) {
-    prefetch_map(&weights);
-    prefetch_map(&inputs);
+    prefetch_map(&maps.weights);
+    prefetch_map(&maps.inputs);
     for (int i = 0; i < R::STAGES; i++) {
       barrier_init(&s.full[i], 1);
       barrier_init(&s.empty[i], CONSUMERS * WARPGROUP / WARP);
@@ -87,7 +90,7 @@ __global__ static void __launch_bounds__(THREADS, 1)
   __syncthreads();
   if (threadIdx.x < WARPGROUP) {
     give_registers<40>();
-    fetch<F, BLOCKS, COLS, false, false>(g, &weights, &inputs, s, tiles);
+    fetch<F, BLOCKS, COLS, GATED, false>(g, maps, s, tiles);
     return;
   }
   take_registers<232>();
@@ -98,9 +101,9 @@ __global__ static void __launch_bounds__(THREADS, 1)
     tile t = s.begun[at.stage];
     if (!t.steps) return;
     if (SMALL < COLS && t.rows <= SMALL)
-      multiply_tile<F, BLOCKS, SMALL, COLS>(a, g, t, s, at);
+      multiply_tile<F, BLOCKS, SMALL, COLS, GATED>(a, g, t, s, at);
     else
-      multiply_tile<F, BLOCKS, COLS, COLS>(a, g, t, s, at);
+      multiply_tile<F, BLOCKS, COLS, COLS, GATED>(a, g, t, s, at);
   }
 }
 
@@ -119,11 +122,25 @@ __global__ static void sum_parts_of_k_kernel(const __grid_constant__ tri_linear_
 
 /* ---- shapes ---- */
 
-bool tri_cuda_int8_fits(const tri_linear_args *a) {
+static bool fits(const tri_linear_args *a) {
   uintptr_t places = (uintptr_t)a->x.data | (uintptr_t)a->w.data;
-  bool whole = a->w.k > 0 && a->w.n > 0 && a->w.k % WHOLE == 0 && a->x.ld % 4 == 0 && places % 16 == 0;
-  bool adds_last = !a->accumulate || a->act == TRI_ACT_NONE;
-  return a->w.dtype == TRI_I8 && a->x.dtype == TRI_F32 && whole && adds_last && a->x.rows >= FROM_ROWS;
+  bool whole = a->w.k > 0 && a->w.n > 0 && a->w.k % WHOLE == 0 && a->x.ld % 8 == 0 && places % 16 == 0;
+  return a->w.dtype == TRI_I8 && whole && a->x.rows >= FROM_ROWS;
+}
+
+bool tri_cuda_int8_fits(const tri_linear_args *a) { return fits(a) && (!a->accumulate || a->act == TRI_ACT_NONE); }
+
+bool tri_cuda_int8_gated_fits(const tri_gated_linear_args *a) {
+  const tri_mat *out = &a->glu.out;
+  bool lines = out->dtype != TRI_F32 && out->dtype == a->up.x.dtype && out->cols % 8 == 0 && out->ld % 8 == 0 &&
+               (uintptr_t)out->data % 16 == 0;
+  return fits(&a->up) && lines && (a->glu.act == TRI_ACT_SILU || a->glu.act == TRI_ACT_SWIGLU_OAI);
+}
+
+/* True where results go out in whole lines of the rows' type. */
+static bool in_lines(const tri_linear_args *a) {
+  return a->out.dtype != TRI_F32 && a->out.dtype == a->x.dtype && !a->accumulate && a->w.n % 8 == 0 &&
+         a->out.ld % 8 == 0 && (uintptr_t)a->out.data % 16 == 0;
 }
 
 /* blocks: of 64 outputs for each of the two warpgroups that multiply; cols: rows of x in a tile; splits: parts of k. */
@@ -132,14 +149,16 @@ struct int8_cut {
 };
 
 /* Parts of k: as few as keep nearly all multiprocessors busy. Each part is a float32 matrix that is written and read
- * once more, so another part must keep a twentieth more of the device busy. */
-static int8_cut cut_of(const tri_linear_args *a, int num_sms) {
+ * once more, so another part must keep a twentieth more of the device busy. Sums of integers, which are added to those
+ * of floats, leave no registers for tiles of twice as many outputs. */
+static int8_cut cut_of(const tri_linear_args *a, bool gated, int num_sms) {
   int step = a->int8_activations ? LINE : LINE / 2, steps = (a->w.k + step - 1) / step, rows = a->x.rows;
-  int8_cut c = {2, 128, 1};
-  if (rows <= 64) c = {1, rows <= 32 ? 32 : 64, 1};
+  int8_cut c = {a->int8_activations ? 1 : 2, 128, 1};
+  if (rows <= 64) c = {1, 64, 1};
+  if (rows <= 32) c.cols = rows <= FEW_COLUMNS ? FEW_COLUMNS : 32;
   int64_t slabs = (a->w.n + 128 * c.blocks - 1) / (128 * c.blocks), tiles = slabs * ((rows + c.cols - 1) / c.cols);
   double best = 0;
-  for (int s = 1; s <= MOST_PARTS_OF_K && (s == 1 || (tiles < num_sms && s * FEWEST_STEPS <= steps)); s++) {
+  for (int s = 1; s <= MOST_PARTS_OF_K && (s == 1 || (!gated && tiles < num_sms && s * FEWEST_STEPS <= steps)); s++) {
     int64_t rounds = (tiles * s + num_sms - 1) / num_sms;
     double busy = (double)(tiles * s) / (double)(rounds * num_sms);
     if (busy > best + 0.05) {
@@ -152,52 +171,85 @@ static int8_cut cut_of(const tri_linear_args *a, int num_sms) {
 
 static size_t aligned(size_t bytes) { return (bytes + 255) & ~(size_t)255; }
 
+/* Of rows as the kernel takes them. */
 static size_t rows_bytes(const tri_linear_args *a) {
   if (a->int8_activations) return tri_cuda_rounded_bytes(a->x.rows, a->w.k);
-  return aligned((size_t)a->x.rows * (size_t)a->w.k * sizeof(float));
+  return a->x.dtype == TRI_F32 ? aligned((size_t)a->x.rows * (size_t)a->w.k * 2) : 0;
 }
 
 size_t tri_cuda_int8_workspace(const tri_linear_args *a, int num_sms) {
-  size_t splits = (size_t)cut_of(a, num_sms).splits;
+  size_t splits = (size_t)cut_of(a, false, num_sms).splits;
   return rows_bytes(a) + (splits > 1 ? splits * (size_t)a->x.rows * (size_t)a->w.n * sizeof(float) : 0);
 }
+
+size_t tri_cuda_int8_gated_workspace(const tri_gated_linear_args *a) { return rows_bytes(&a->up); }
 
 /* ---- launches ---- */
 
 static tri_dtype stored_as(const __nv_bfloat16 *) { return TRI_BF16; }
+static tri_dtype stored_as(const __half *) { return TRI_F16; }
 static tri_dtype stored_as(const int8_t *) { return TRI_I8; }
 
-template <typename F, int BLOCKS, int COLS>
+template <typename F, int BLOCKS, int COLS, bool GATED>
 static cudaError_t launch(cudaStream_t stream, const tri_linear_args *a, const grouped &g, int num_sms) {
   typedef room<F, BLOCKS, COLS> R;
   typedef typename F::input X;
   constexpr size_t bytes = sizeof(R) + ALIGN;
   static_assert(sizeof(R) <= ROOM, "of a block");
-  uint64_t k = (uint64_t)g.k, n = (uint64_t)g.outputs;
+  uint64_t k = (uint64_t)g.k, n = (uint64_t)g.outputs, rows = (uint64_t)g.most_rows;
   tri_tiling plain = {3, {k, n, 1}, {0, k, n * k}, {F::STEP, R::ROWS, 1}};
-  tri_tiling rows = {2, {k * F::EACH, (uint64_t)g.most_rows}, {0, k * F::EACH * sizeof(X)}, {LINE / sizeof(X), R::BOX}};
-  tri_tensor_map weights, inputs;
-  cudaError_t error = allow_shared<int8_gemm_kernel<F, BLOCKS, COLS>>(bytes);
+  tri_tiling pairs = {5, {k, 8, 2, n / 8, 1}, {0, k, n * k, 8 * k, 2 * n * k}, {F::STEP, 8, 2, R::ROWS / 16, 1}};
+  tri_tiling inputs = {2, {k, rows}, {0, (uint64_t)g.ld * sizeof(X)}, {LINE / sizeof(X), R::BOX}};
+  tri_tiling scales = {2, {rows, (uint64_t)tri_int8_groups(g.k)}, {0, (uint64_t)g.ld_scale * 4}, {COLS + 4, 1}};
+  maps_of_gemm maps = {};
+  cudaError_t error = allow_shared<int8_gemm_kernel<F, BLOCKS, COLS, GATED>>(bytes);
   if (error != cudaSuccess) return error;
-  if (tri_cuda_map_tensor(&weights, TRI_I8, a->w.data, &plain) != TRI_OK ||
-      tri_cuda_map_tensor(&inputs, stored_as((const X *)NULL), g.x, &rows) != TRI_OK)
+  if (tri_cuda_map_tensor(&maps.weights, TRI_I8, a->w.data, GATED ? &pairs : &plain) != TRI_OK ||
+      tri_cuda_map_tensor(&maps.inputs, stored_as((const X *)NULL), g.x, &inputs) != TRI_OK ||
+      (F::GROUPED && tri_cuda_map_tensor(&maps.scales, TRI_F32, g.x_scale, &scales) != TRI_OK))
     return cudaErrorInvalidValue;
-  launch_overlapped(int8_gemm_kernel<F, BLOCKS, COLS>, dim3(num_sms), THREADS, bytes, stream, *a, g, weights, inputs);
+  launch_overlapped(int8_gemm_kernel<F, BLOCKS, COLS, GATED>, dim3(num_sms), THREADS, bytes, stream, *a, g, maps);
   return cudaGetLastError();
 }
 
-template <typename F>
+template <typename F, bool GATED>
 static cudaError_t launch_cut(cudaStream_t stream, const tri_linear_args *a, const grouped &g, const int8_cut &c,
                               int num_sms) {
-  if (c.cols == 32) return launch<F, 1, 32>(stream, a, g, num_sms);
-  if (c.cols == 64) return launch<F, 1, 64>(stream, a, g, num_sms);
-  return launch<F, 2, 128>(stream, a, g, num_sms);
+  if (c.cols == FEW_COLUMNS) return launch<F, 1, FEW_COLUMNS, GATED>(stream, a, g, num_sms);
+  if (c.cols == 32) return launch<F, 1, 32, GATED>(stream, a, g, num_sms);
+  if (c.cols == 64) return launch<F, 1, 64, GATED>(stream, a, g, num_sms);
+  return launch < F, F::GROUPED ? 1 : 2, 128, GATED > (stream, a, g, num_sms);
 }
 
-cudaError_t tri_cuda_int8_linear(cudaStream_t stream, const tri_linear_args *a, void *workspace, unsigned *queue,
-                                 int num_sms) {
-  int8_cut c = cut_of(a, num_sms);
-  char *parts = (char *)workspace + rows_bytes(a);
+template <bool GATED>
+static cudaError_t launch_types(cudaStream_t stream, const tri_linear_args *a, const grouped &g, const int8_cut &c,
+                                int num_sms) {
+  if (a->x.dtype == TRI_F16)
+    return a->int8_activations ? launch_cut<factors<int8_t, int8_t, __half>, GATED>(stream, a, g, c, num_sms)
+                               : launch_cut<factors<int8_t, __half, __half>, GATED>(stream, a, g, c, num_sms);
+  return a->int8_activations
+             ? launch_cut<factors<int8_t, int8_t, __nv_bfloat16>, GATED>(stream, a, g, c, num_sms)
+             : launch_cut<factors<int8_t, __nv_bfloat16, __nv_bfloat16>, GATED>(stream, a, g, c, num_sms);
+}
+
+/* Makes rows as the kernel takes them. room: rows_bytes. */
+static void take_rows(cudaStream_t stream, const tri_linear_args *a, void *room, grouped &g) {
+  g.x = a->x.data;
+  g.ld = a->x.ld;
+  if (a->int8_activations) {
+    tri_cuda_rounded r = tri_cuda_round(stream, a->x, room);
+    g.x = r.q;
+    g.x_scale = r.scales;
+    g.ld_scale = r.ld;
+    g.ld = g.k;
+  } else if (a->x.dtype == TRI_F32) {
+    tri_cuda_narrow(stream, &a->x, TRI_BF16, room);
+    g.x = room;
+    g.ld = g.k;
+  }
+}
+
+static grouped gemm_of(const tri_linear_args *a, const int8_cut &c, unsigned *queue) {
   grouped g = {};
   g.num_experts = 1;
   g.k = a->w.k;
@@ -206,15 +258,22 @@ cudaError_t tri_cuda_int8_linear(cudaStream_t stream, const tri_linear_args *a, 
   g.bias = c.splits == 1 ? a->bias : NULL;
   g.splits = c.splits;
   g.most_rows = a->x.rows;
-  g.out = parts;
   g.queue = queue;
-  g.x = workspace;
-  if (a->int8_activations)
-    g.x_scale = tri_cuda_round(stream, a->x, workspace).scales;
-  else
-    tri_cuda_int8_parts(stream, a->x, workspace);
-  cudaError_t e = a->int8_activations ? launch_cut<of_integers>(stream, a, g, c, num_sms)
-                                      : launch_cut<of_floats>(stream, a, g, c, num_sms);
+  return g;
+}
+
+cudaError_t tri_cuda_int8_linear(cudaStream_t stream, const tri_linear_args *a, void *workspace, unsigned *queue,
+                                 int num_sms) {
+  int8_cut c = cut_of(a, false, num_sms);
+  char *parts = (char *)workspace + rows_bytes(a);
+  grouped g = gemm_of(a, c, queue);
+  if (c.splits > 1) g.out = parts;
+  if (c.splits == 1 && in_lines(a)) {
+    g.out = a->out.data;
+    g.ld_out = a->out.ld;
+  }
+  take_rows(stream, a, workspace, g);
+  cudaError_t e = launch_types<false>(stream, a, g, c, num_sms);
   if (e != cudaSuccess) return e;
   tri_linear_args sums = *a;
   if (c.splits == 1) {
@@ -226,4 +285,16 @@ cudaError_t tri_cuda_int8_linear(cudaStream_t stream, const tri_linear_args *a, 
   launch_overlapped(sum_parts_of_k_kernel, dim3((unsigned)a->x.rows, blocks_for((size_t)a->w.n, SUM_THREADS)),
                     SUM_THREADS, 0, stream, sums, (const float *)parts, c.splits);
   return cudaGetLastError();
+}
+
+cudaError_t tri_cuda_int8_gated(cudaStream_t stream, const tri_gated_linear_args *a, void *workspace, unsigned *queue,
+                                int num_sms) {
+  int8_cut c = cut_of(&a->up, true, num_sms);
+  grouped g = gemm_of(&a->up, c, queue);
+  set_glu(g, a->glu.act, a->glu.limit);
+  g.outputs = a->glu.out.cols;
+  g.out = a->glu.out.data;
+  g.ld_out = a->glu.out.ld;
+  take_rows(stream, &a->up, workspace, g);
+  return launch_types<true>(stream, &a->up, g, c, num_sms);
 }

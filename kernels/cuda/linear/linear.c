@@ -82,10 +82,28 @@ static bool is_int8(const tri_backend *be, const tri_linear_args *a) {
   return tri_cuda_of(be)->is_hopper && tri_cuda_int8_fits(a);
 }
 
-size_t tri_cuda_linear_workspace(const tri_backend *be, const tri_linear_args *a) {
+/* Weights of float32 take such rows alone. */
+static bool widens_rows(const tri_linear_args *a) { return a->w.dtype == TRI_F32 && a->x.dtype != TRI_F32; }
+static size_t widened_bytes(const tri_linear_args *a) {
+  return ((size_t)a->x.rows * (size_t)a->w.k * sizeof(float) + 255) & ~(size_t)255;
+}
+static tri_linear_args with_rows_at(const tri_linear_args *a, void *rows) {
+  tri_linear_args wide = *a;
+  wide.x = (tri_mat){.data = rows, .rows = a->x.rows, .cols = a->x.cols, .ld = a->w.k, .dtype = TRI_F32};
+  return wide;
+}
+
+static size_t workspace_of(const tri_backend *be, const tri_linear_args *a) {
+  if (tri_cuda_int8_prompt_fits(a)) return tri_cuda_int8_prompt_workspace(a);
   if (is_int8(be, a)) return tri_cuda_int8_workspace(a, tri_cuda_of(be)->num_sms);
   if (!uses_library(be, a, tactic_for(be, a))) return tri_cuda_own_linear_workspace(a);
   return a->w.dtype == a->x.dtype ? 0 : (size_t)a->x.rows * (size_t)a->w.k * 2;
+}
+
+size_t tri_cuda_linear_workspace(const tri_backend *be, const tri_linear_args *a) {
+  if (!widens_rows(a)) return workspace_of(be, a);
+  tri_linear_args wide = with_rows_at(a, NULL);
+  return widened_bytes(a) + workspace_of(be, &wide);
 }
 
 /* The same GEMM as tri_cuda_matmul's, of sums alone. */
@@ -119,15 +137,23 @@ static bool library_linear(tri_backend *be, const tri_linear_args *a, const tri_
   return true;
 }
 
-/* Returns the counter from which blocks take their next tile. */
-static unsigned *queue_of(tri_backend *be) { return tri_cuda_lane_of(be)->slabs + TRI_CUDA_SLABS; }
+unsigned *tri_cuda_queue_of(tri_backend *be) { return tri_cuda_lane_of(be)->slabs + TRI_CUDA_SLABS; }
 
-void tri_cuda_linear(tri_backend *be, const tri_linear_args *a) {
+void tri_cuda_linear(tri_backend *be, const tri_linear_args *given) {
+  const tri_linear_args *a = given;
+  tri_linear_args wide;
+  if (widens_rows(given)) { /* no GEMM with such weights looks at the workspace */
+    wide = with_rows_at(given, be->workspace);
+    tri_cuda_widen(tri_cuda_stream(be), &given->x, wide.x.data);
+    a = &wide;
+  }
   const tri_tactic *tactic = tactic_for(be, a);
   if (uses_library(be, a, tactic) && library_linear(be, a, tactic)) return;
-  if (is_int8(be, a))
-    tri_cuda_note(be,
-                  tri_cuda_int8_linear(tri_cuda_stream(be), a, be->workspace, queue_of(be), tri_cuda_of(be)->num_sms));
+  if (tri_cuda_int8_prompt_fits(a))
+    tri_cuda_int8_prompt(be, a);
+  else if (is_int8(be, a))
+    tri_cuda_note(be, tri_cuda_int8_linear(tri_cuda_stream(be), a, be->workspace, tri_cuda_queue_of(be),
+                                           tri_cuda_of(be)->num_sms));
   else if (is_skinny(be, a))
     tri_cuda_note(be, tri_cuda_skinny(tri_cuda_stream(be), a));
   else

@@ -7,7 +7,7 @@
 #include "kernels/cuda/linear/gemm_narrow.cuh"
 #include "kernels/cuda/linear/results.cuh"
 
-enum { FEW = 8, COLUMN_WARPS = 8, TILE = 64, DEPTH = 16, TILE_THREADS = 256, ROUND_THREADS = 256, ROW_THREADS = 512 };
+enum { FEW = 8, COLUMN_WARPS = 8, TILE = 64, DEPTH = 16, TILE_THREADS = 256 };
 
 /* A warp's sums, one for a lane. With CUT they are parts: those of all warps, in the first one. False: not for this
  * warp. Sums are equal in all lanes; spread out, each lane finishes and stores one. */
@@ -30,21 +30,21 @@ __device__ static inline bool spread(const float (&sum)[ROWS][COLS], float *all)
 /* ROWS rows of a GEMM from row `first` on. x [M, k], w [n, k], out [M, n]. CUT: the warps of a block share one set
  * of COLS columns and cut k among themselves, grid n / COLS; else each has columns of its own, grid n / (COLS * 4). 128
  * threads. Shared memory: the warps' sums. */
-template <typename T, typename X, int ROWS, int COLS, bool CUT>
+template <typename T, typename X, bool ROUNDS, int ROWS, int COLS, bool CUT>
 __global__ static void few_rows_kernel(tri_linear_args a, int first) {
   int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
   int col = (CUT ? blockIdx.x : blockIdx.x * FEW_ROWS_WARPS + warp) * COLS;
   float sum[ROWS][COLS], all;
   let_next_begin();
   if (col >= a.w.n) return;
-  few_rows_sums<T, X, ROWS, COLS>(a, first, col, 0, CUT ? warp : 0, CUT ? FEW_ROWS_WARPS : 1, sum);
+  few_rows_sums<T, X, ROUNDS, ROWS, COLS>(a, first, col, 0, CUT ? warp : 0, CUT ? FEW_ROWS_WARPS : 1, sum);
   if (spread<ROWS, COLS, CUT>(sum, &all) && lane < ROWS * COLS) finish(a, first + lane / COLS, col + lane % COLS, all);
 }
 
 /* A gated GEMM of ROWS rows. x [ROWS, k], w [2 width, k] with gates first, out [ROWS, width]. Half of a warp's COLS
  * columns are gates and half their ups. Grid width / (COLS / 2) with CUT, a quarter of that without; 128 threads.
  * Shared memory: the warps' sums. */
-template <typename T, int ROWS, int COLS, bool CUT>
+template <typename T, typename X, bool ROUNDS, int ROWS, int COLS, bool CUT>
 __global__ static void few_rows_gated_kernel(tri_linear_args a, tri_glu_args glu) {
   enum { PAIRS = COLS / 2 };
   int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, width = a.w.n / 2;
@@ -52,11 +52,15 @@ __global__ static void few_rows_gated_kernel(tri_linear_args a, tri_glu_args glu
   float sum[ROWS][COLS], gate;
   let_next_begin();
   if (col >= width) return;
-  few_rows_sums<T, T, ROWS, COLS>(a, 0, col, width - PAIRS, CUT ? warp : 0, CUT ? FEW_ROWS_WARPS : 1, sum);
+  few_rows_sums<T, X, ROUNDS, ROWS, COLS>(a, 0, col, width - PAIRS, CUT ? warp : 0, CUT ? FEW_ROWS_WARPS : 1, sum);
   if (!spread<ROWS, COLS, CUT>(sum, &gate)) return;
   float up = __shfl_down_sync(0xffffffffu, gate, PAIRS);
   int c = col + lane % COLS;
   if (lane >= ROWS * COLS || lane % COLS >= PAIRS) return;
+  if (a.w.dtype == TRI_I8) {
+    gate *= a.w.scale[c];
+    up *= a.w.scale[width + c];
+  }
   if (a.bias) {
     gate += a.bias[c];
     up += a.bias[width + c];
@@ -68,76 +72,99 @@ enum { ENOUGH_WARPS = 4096, FEW_ROWS_THREADS = FEW_ROWS_WARPS * WARP }; /* that 
 
 /* Each row of x is read again for every warp, so a warp has as many columns as leave ENOUGH_WARPS; with fewer columns
  * than that, k is cut among the warps of a block. */
-template <typename T, typename X, int ROWS>
+template <typename T, typename X, bool ROUNDS, int ROWS>
 static void few_rows_rows(cudaStream_t stream, const tri_linear_args &a, int first) {
   unsigned n = (unsigned)a.w.n;
   if (n % 4 == 0 && n / 4 >= ENOUGH_WARPS)
-    launch_overlapped(few_rows_kernel<T, X, ROWS, 4, false>, dim3(blocks_for(n, 4 * FEW_ROWS_WARPS)), FEW_ROWS_THREADS,
-                      0, stream, a, first);
+    launch_overlapped(few_rows_kernel<T, X, ROUNDS, ROWS, 4, false>, dim3(blocks_for(n, 4 * FEW_ROWS_WARPS)),
+                      FEW_ROWS_THREADS, 0, stream, a, first);
   else if (n % 2 == 0 && n / 2 >= ENOUGH_WARPS)
-    launch_overlapped(few_rows_kernel<T, X, ROWS, 2, false>, dim3(blocks_for(n, 2 * FEW_ROWS_WARPS)), FEW_ROWS_THREADS,
-                      0, stream, a, first);
+    launch_overlapped(few_rows_kernel<T, X, ROUNDS, ROWS, 2, false>, dim3(blocks_for(n, 2 * FEW_ROWS_WARPS)),
+                      FEW_ROWS_THREADS, 0, stream, a, first);
   else if (n % 2 == 0)
-    launch_overlapped(few_rows_kernel<T, X, ROWS, 2, true>, dim3(n / 2), FEW_ROWS_THREADS, 0, stream, a, first);
+    launch_overlapped(few_rows_kernel<T, X, ROUNDS, ROWS, 2, true>, dim3(n / 2), FEW_ROWS_THREADS, 0, stream, a, first);
   else
-    launch_overlapped(few_rows_kernel<T, X, ROWS, 1, true>, dim3(n), FEW_ROWS_THREADS, 0, stream, a, first);
+    launch_overlapped(few_rows_kernel<T, X, ROUNDS, ROWS, 1, true>, dim3(n), FEW_ROWS_THREADS, 0, stream, a, first);
 }
 
-/* More than two rows of 16-bit weights would seldom come, since the library has them; four is enough to be compiled. */
-template <typename T, typename X> static void few_rows(cudaStream_t stream, const tri_linear_args &a) {
-  constexpr int MOST = sizeof(T) == 2 ? 2 : 4;
+/* More than two rows seldom come but of float32, since other kernels have them; four is enough to be compiled. */
+template <typename T, typename X, bool ROUNDS> static void few_rows(cudaStream_t stream, const tri_linear_args &a) {
+  constexpr int MOST = sizeof(T) == 4 ? 4 : 2;
   for (int first = 0, rows; first < a.x.rows; first += rows) {
     int left = min(a.x.rows - first, MOST);
     rows = 1;
     if (left >= 2) rows = 2;
     if (left >= 4) rows = 4;
-    if (rows == 1) few_rows_rows<T, X, 1>(stream, a, first);
-    if (rows == 2) few_rows_rows<T, X, 2>(stream, a, first);
+    if (rows == 1) few_rows_rows<T, X, ROUNDS, 1>(stream, a, first);
+    if (rows == 2) few_rows_rows<T, X, ROUNDS, 2>(stream, a, first);
     if constexpr (MOST == 4)
-      if (rows == 4) few_rows_rows<T, X, 4>(stream, a, first);
+      if (rows == 4) few_rows_rows<T, X, ROUNDS, 4>(stream, a, first);
   }
 }
 
+template <typename X> static void few_rows_int8(cudaStream_t stream, const tri_linear_args &a) {
+  a.int8_activations ? few_rows<int8_t, X, true>(stream, a) : few_rows<int8_t, X, false>(stream, a);
+}
+
 static void few_rows_as_stored(cudaStream_t stream, const tri_linear_args &a) {
-  bool narrow = a.x.dtype != TRI_F32; /* and then of the weights' type */
+  bool narrow = a.x.dtype != TRI_F32; /* and then of the weights' type, unless they are integers */
   switch (a.w.dtype) {
   case TRI_BF16:
-    narrow ? few_rows<__nv_bfloat16, __nv_bfloat16>(stream, a) : few_rows<__nv_bfloat16, float>(stream, a);
+    narrow ? few_rows<__nv_bfloat16, __nv_bfloat16, false>(stream, a)
+           : few_rows<__nv_bfloat16, float, false>(stream, a);
     break;
-  case TRI_F16: narrow ? few_rows<__half, __half>(stream, a) : few_rows<__half, float>(stream, a); break;
-  case TRI_I8: few_rows<int8_t, float>(stream, a); break;
-  default: few_rows<float, float>(stream, a); break;
+  case TRI_F16: narrow ? few_rows<__half, __half, false>(stream, a) : few_rows<__half, float, false>(stream, a); break;
+  case TRI_I8:
+    if (!narrow)
+      few_rows_int8<float>(stream, a);
+    else
+      a.x.dtype == TRI_BF16 ? few_rows_int8<__nv_bfloat16>(stream, a) : few_rows_int8<__half>(stream, a);
+    break;
+  default: few_rows<float, float, false>(stream, a); break;
   }
 }
 
 /* True where rows can be read in pieces. */
 static bool is_aligned(const tri_linear_args &a) {
-  return a.w.k % PIECE == 0 && a.x.ld % (a.x.dtype == TRI_F32 ? 4 : PIECE) == 0 && (uintptr_t)a.x.data % 16 == 0 &&
-         (uintptr_t)a.w.data % 16 == 0;
+  return a.w.k % (a.w.dtype == TRI_I8 ? 2 * PIECE : PIECE) == 0 && a.x.ld % (a.x.dtype == TRI_F32 ? 4 : PIECE) == 0 &&
+         (uintptr_t)a.x.data % 16 == 0 && (uintptr_t)a.w.data % 16 == 0;
 }
 
-template <typename T, int ROWS> static void few_rows_gated(cudaStream_t stream, const tri_gated_linear_args &a) {
+template <typename T, typename X, bool ROUNDS, int ROWS>
+static void few_rows_gated(cudaStream_t stream, const tri_gated_linear_args &a) {
   unsigned width = (unsigned)a.up.w.n / 2;
   if (width % 2 == 0 && width / 2 >= ENOUGH_WARPS)
-    launch_overlapped(few_rows_gated_kernel<T, ROWS, 4, false>, dim3(blocks_for(width, 2 * FEW_ROWS_WARPS)),
+    launch_overlapped(few_rows_gated_kernel<T, X, ROUNDS, ROWS, 4, false>, dim3(blocks_for(width, 2 * FEW_ROWS_WARPS)),
                       FEW_ROWS_THREADS, 0, stream, a.up, a.glu);
   else
-    launch_overlapped(few_rows_gated_kernel<T, ROWS, 2, true>, dim3(width), FEW_ROWS_THREADS, 0, stream, a.up, a.glu);
+    launch_overlapped(few_rows_gated_kernel<T, X, ROUNDS, ROWS, 2, true>, dim3(width), FEW_ROWS_THREADS, 0, stream,
+                      a.up, a.glu);
+}
+
+template <typename T, typename X, bool ROUNDS>
+static void gated_of(cudaStream_t stream, const tri_gated_linear_args &a) {
+  a.up.x.rows == 1 ? few_rows_gated<T, X, ROUNDS, 1>(stream, a) : few_rows_gated<T, X, ROUNDS, 2>(stream, a);
+}
+
+template <typename X> static void gated_int8(cudaStream_t stream, const tri_gated_linear_args &a) {
+  a.up.int8_activations ? gated_of<int8_t, X, true>(stream, a) : gated_of<int8_t, X, false>(stream, a);
 }
 
 bool tri_cuda_gated_fits(const tri_gated_linear_args *a) {
   const tri_linear_args &up = a->up;
-  return (up.w.dtype == TRI_F16 || up.w.dtype == TRI_BF16) && up.x.dtype == up.w.dtype && up.x.rows <= 2 &&
-         is_aligned(up);
+  bool types = up.x.dtype != TRI_F32 && (up.x.dtype == up.w.dtype || up.w.dtype == TRI_I8);
+  return types && up.x.rows <= 2 && is_aligned(up);
 }
 
 void tri_cuda_gated(cudaStream_t stream, const tri_gated_linear_args *a) {
-  bool one = a->up.x.rows == 1, bf16 = a->up.w.dtype == TRI_BF16;
+  bool bf16 = a->up.x.dtype == TRI_BF16;
   if (!a->up.x.rows || !a->up.w.n) return;
-  if (bf16)
-    one ? few_rows_gated<__nv_bfloat16, 1>(stream, *a) : few_rows_gated<__nv_bfloat16, 2>(stream, *a);
+  if (a->up.w.dtype == TRI_I8)
+    bf16 ? gated_int8<__nv_bfloat16>(stream, *a) : gated_int8<__half>(stream, *a);
+  else if (bf16)
+    gated_of<__nv_bfloat16, __nv_bfloat16, false>(stream, *a);
   else
-    one ? few_rows_gated<__half, 1>(stream, *a) : few_rows_gated<__half, 2>(stream, *a);
+    gated_of<__half, __half, false>(stream, *a);
 }
 
 /* Up to 8 rows of a GEMM from row `first` on, of any alignment: a warp for each column. x [M, k], w [n, k], out [M,
@@ -197,101 +224,21 @@ __global__ static void tiles_kernel(tri_linear_args a) {
         finish(a, row0 + ty * 4 + i, col0 + tx * 4 + j, sum[i][j]);
 }
 
-/* ---- int8 activations ---- */
-
-/* The scale of a row with this largest element; odd: where one is not finite. */
-__device__ static inline float scale_of(float max, bool odd) {
-  if (odd) return NAN;
-  return max > 1e-30f ? max / 127 : 0;
-}
-
-__device__ static inline int as_int8(float x, float factor) { return (int)lrintf(x * factor) & 0xff; }
-
-/* Rounds a row of x to integers, which stays in registers meanwhile: k in fours, up to 4 * FOURS * 512. x [M, k] to out
- * [M, k] and scales [M]. Grid M, 512 threads. Shared memory: 32 floats. */
-template <int FOURS>
-__global__ __launch_bounds__(ROW_THREADS) static void quantize_row_kernel(tri_mat x, int8_t *out, float *scales) {
-  __shared__ float room[WARP];
-  const float *row = row_at(x, blockIdx.x);
-  float4 v[FOURS];
-  float max = 0, odd = 0;
-  let_next_begin();
-  wait_for_previous();
-#pragma unroll
-  for (int i = 0; i < FOURS; i++) {
-    int j = 4 * ((int)threadIdx.x + i * ROW_THREADS);
-    v[i] = j < x.cols ? load4(row + j) : make_float4(0, 0, 0, 0);
-  }
-#pragma unroll
-  for (int i = 0; i < FOURS; i++) {
-    max = fmaxf(max, fmaxf(fmaxf(fabsf(v[i].x), fabsf(v[i].y)), fmaxf(fabsf(v[i].z), fabsf(v[i].w))));
-    if (!isfinite(v[i].x) || !isfinite(v[i].y) || !isfinite(v[i].z) || !isfinite(v[i].w)) odd = 1;
-  }
-  max = block_max(max, room);
-  odd = block_max(odd, room);
-  float factor = max > 1e-30f && !odd ? 127 / max : 0;
-#pragma unroll
-  for (int i = 0; i < FOURS; i++) {
-    int j = 4 * ((int)threadIdx.x + i * ROW_THREADS);
-    if (j >= x.cols) break;
-    int four = as_int8(v[i].x, factor) | as_int8(v[i].y, factor) << 8 | as_int8(v[i].z, factor) << 16 |
-               as_int8(v[i].w, factor) << 24;
-    *(int *)(out + (size_t)blockIdx.x * (size_t)x.cols + (size_t)j) = odd ? 0 : four;
-  }
-  if (!threadIdx.x) scales[blockIdx.x] = scale_of(max, odd);
-}
-
-/* Rounds a row of x to integers, as kernels/quantize.h has it; its scale is NaN where an element is not finite. x [M,
- * k] to out [M, k] and scales [M]. Grid M, 256 threads. Shared memory: 32 floats. */
-__global__ static void quantize_kernel(tri_mat x, int8_t *out, float *scales) {
-  __shared__ float room[WARP];
-  const float *row = row_at(x, blockIdx.x);
-  float max = 0, odd = 0;
-  for (int j = threadIdx.x; j < x.cols; j += blockDim.x) {
-    max = fmaxf(max, fabsf(row[j]));
-    if (!isfinite(row[j])) odd = 1;
-  }
-  max = block_max(max, room);
-  odd = block_max(odd, room);
-  float factor = max > 1e-30f ? 127 / max : 0;
-  for (int j = threadIdx.x; j < x.cols; j += blockDim.x)
-    out[(size_t)blockIdx.x * (size_t)x.cols + (size_t)j] = odd ? 0 : (int8_t)lrintf(row[j] * factor);
-  if (!threadIdx.x) scales[blockIdx.x] = scale_of(max, odd);
-}
-
-template <int FOURS> static void quantize_rows(cudaStream_t stream, const tri_mat &x, int8_t *out, float *scales) {
-  launch_overlapped(quantize_row_kernel<FOURS>, dim3(x.rows), ROW_THREADS, 0, stream, x, out, scales);
-}
-
-/* After the integers, in bytes that keep what follows them aligned. */
-static size_t scales_at(int rows, int k) { return ((size_t)rows * (size_t)k + 255) & ~(size_t)255; }
-
-size_t tri_cuda_rounded_bytes(int rows, int k) {
-  return (scales_at(rows, k) + (size_t)rows * sizeof(float) + 255) & ~(size_t)255;
-}
-
-tri_cuda_rounded tri_cuda_round(cudaStream_t stream, tri_mat x, void *workspace) {
-  int8_t *q = (int8_t *)workspace;
-  float *scales = (float *)(q + scales_at(x.rows, x.cols));
-  bool whole = x.cols % 4 == 0 && x.ld % 4 == 0 && (uintptr_t)x.data % 16 == 0;
-  if (!x.rows) return {q, scales};
-  if (whole && x.cols <= 4 * ROW_THREADS * 2)
-    quantize_rows<2>(stream, x, q, scales);
-  else if (whole && x.cols <= 4 * ROW_THREADS * 8)
-    quantize_rows<8>(stream, x, q, scales);
-  else
-    quantize_kernel<<<x.rows, ROUND_THREADS, 0, stream>>>(x, q, scales);
-  return {q, scales};
-}
+/* ---- int8 activations, of any shape ---- */
 
 /* A GEMM of rounded rows with int8 weights, a warp for each result. x [M, k], w [n, k], out [M, n]. Grid (M, n / 8),
  * 256 threads. */
 __global__ static void int8_kernel(tri_linear_args a, tri_cuda_rounded x) {
   int col = blockIdx.y * COLUMN_WARPS + threadIdx.x / WARP, lane = threadIdx.x % WARP, row = blockIdx.x;
-  if (col >= a.w.n) return;
   size_t k = (size_t)a.w.k;
-  int sum = int8_dot(x.q + (size_t)row * k, (const int8_t *)a.w.data + (size_t)col * k, a.w.k);
-  if (!lane) finish(a, row, col, (float)sum * x.scales[row]);
+  const int8_t *q = x.q + (size_t)row * k, *w = (const int8_t *)a.w.data + (size_t)col * k;
+  float sum = 0;
+  if (col >= a.w.n) return;
+  for (int j = 0; j < a.w.k; j += TRI_INT8_GROUP)
+    sum += x.scales[(size_t)(j / TRI_INT8_GROUP) * (size_t)x.ld + row] *
+           (float)int8_dot(q + j, w + j, min(a.w.k - j, TRI_INT8_GROUP));
+  sum = warp_sum(sum);
+  if (!lane) finish(a, row, col, sum);
 }
 
 /* ---- few columns ---- */
@@ -329,21 +276,23 @@ template <typename W> static void narrow(cudaStream_t stream, const tri_linear_a
 
 /* ---- our own GEMMs ---- */
 
+static bool is_few(const tri_linear_args *a) { return a->x.rows <= 2 * FEW && is_aligned(*a); }
+
 size_t tri_cuda_own_linear_workspace(const tri_linear_args *a) {
-  return a->int8_activations ? tri_cuda_rounded_bytes(a->x.rows, a->w.k) : 0;
+  return a->int8_activations && !is_few(a) ? tri_cuda_rounded_bytes(a->x.rows, a->w.k) : 0;
 }
 
 void tri_cuda_own_linear(cudaStream_t stream, const tri_linear_args *a, void *workspace) {
   int m = a->x.rows, n = a->w.n;
   unsigned columns = blocks_for((size_t)n, COLUMN_WARPS);
   if (!m || !n) return;
-  if (a->int8_activations) {
+  if (tri_cuda_is_narrow(a)) {
+    a->w.dtype == TRI_BF16 ? narrow<__nv_bfloat16>(stream, *a) : narrow<__half>(stream, *a);
+  } else if (is_few(a)) {
+    few_rows_as_stored(stream, *a);
+  } else if (a->int8_activations) {
     tri_cuda_rounded x = tri_cuda_round(stream, a->x, workspace);
     int8_kernel<<<dim3(m, columns), COLUMN_WARPS * WARP, 0, stream>>>(*a, x);
-  } else if (tri_cuda_is_narrow(a)) {
-    a->w.dtype == TRI_BF16 ? narrow<__nv_bfloat16>(stream, *a) : narrow<__half>(stream, *a);
-  } else if (m <= 2 * FEW && is_aligned(*a)) {
-    few_rows_as_stored(stream, *a);
   } else if (m <= 2 * FEW) {
     for (int i = 0; i < m; i += FEW) columns_kernel<<<columns, COLUMN_WARPS * WARP, 0, stream>>>(*a, i);
   } else {
@@ -359,6 +308,50 @@ template <typename T> __global__ static void round_kernel(tri_mat x, T *out) {
   const float *row = row_at(x, blockIdx.x);
   for (int j = threadIdx.x; j < x.cols; j += blockDim.x)
     out[(size_t)blockIdx.x * (size_t)x.cols + (size_t)j] = (T)row[j];
+}
+
+/* The other way. x [M, k] of 16 bits to out [M, k] without gaps. Grid M, 256 threads. */
+__global__ static void widen_kernel(tri_mat x, float *out) {
+  for (int j = threadIdx.x; j < x.cols; j += blockDim.x)
+    out[(size_t)blockIdx.x * (size_t)x.cols + (size_t)j] = load_at(x, blockIdx.x, (size_t)j);
+}
+
+void tri_cuda_widen(cudaStream_t stream, const tri_mat *x, float *out) {
+  if (x->rows) widen_kernel<<<x->rows, TILE_THREADS, 0, stream>>>(*x, out);
+}
+
+/* Sixteen elements of a weight for each thread. w [n, k] to out [n, k]. Grid n k / 4096, 256 threads. */
+template <typename T>
+__global__ __launch_bounds__(TILE_THREADS) static void widen_int8_kernel(const int8_t *w, const float *scale, int k,
+                                                                         size_t count, T *out) {
+  size_t at = ((size_t)blockIdx.x * TILE_THREADS + threadIdx.x) * piece<int8_t>::COUNT;
+  let_next_begin();
+  wait_for_previous(); /* which may still read what lies at out */
+  if (at >= count) return;
+  piece<int8_t> raw;
+  raw.load(w + at);
+  float factor = scale[at / (size_t)k];
+#pragma unroll
+  for (int half = 0; half < 2; half++) {
+    float x[PIECE];
+    raw.widen(half, x);
+#pragma unroll
+    for (int i = 0; i < PIECE; i += 4)
+      store4(out + at + half * PIECE + i,
+             make_float4(x[i] * factor, x[i + 1] * factor, x[i + 2] * factor, x[i + 3] * factor));
+  }
+}
+
+void tri_cuda_widen_int8(cudaStream_t stream, const tri_weight *w, int first, int n, tri_dtype type, void *out) {
+  const int8_t *from = (const int8_t *)w->data + (size_t)first * (size_t)w->k;
+  size_t count = (size_t)n * (size_t)w->k;
+  dim3 grid(blocks_for(count, TILE_THREADS * piece<int8_t>::COUNT));
+  if (type == TRI_BF16)
+    launch_overlapped(widen_int8_kernel<__nv_bfloat16>, grid, TILE_THREADS, 0, stream, from, w->scale + first, w->k,
+                      count, (__nv_bfloat16 *)out);
+  else
+    launch_overlapped(widen_int8_kernel<__half>, grid, TILE_THREADS, 0, stream, from, w->scale + first, w->k, count,
+                      (__half *)out);
 }
 
 void tri_cuda_narrow(cudaStream_t stream, const tri_mat *x, tri_dtype dtype, void *out) {

@@ -115,15 +115,13 @@ __device__ static inline void add_slab(const grouped &g, const parts_room &room,
   }
 }
 
-/* The same, whatever type the results of a GEMM with weights of W have. */
-template <typename W, int OUTPUTS>
+/* The same, whatever type results have: O, or float32 of parts. */
+template <typename O, int OUTPUTS>
 __device__ static inline void add_slab_of(const grouped &g, const parts_room &room, int slab) {
-  if constexpr (sizeof(W) == 2)
-    if (g.splits == 1) {
-      add_slab<W, true, OUTPUTS>(g, room, slab);
-      return;
-    }
-  add_slab<float, false, OUTPUTS>(g, room, slab);
+  if (g.splits == 1)
+    add_slab<O, true, OUTPUTS>(g, room, slab);
+  else
+    add_slab<float, false, OUTPUTS>(g, room, slab);
 }
 
 #endif

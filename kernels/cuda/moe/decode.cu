@@ -26,9 +26,8 @@ typedef struct few_gemm {
   const float *bias;
   int units, tiles; /* rows of out for an expert, and tiles that they are cut into */
   tri_mat x;        /* of tokens, or of the map's rows */
-  const float *x_scales;
-  tri_mat hidden; /* [N, F], what the first one writes */
-  float *partial; /* [T * top_k, H], what the second one writes */
+  tri_mat hidden;   /* [N, F], what the first one writes */
+  float *partial;   /* [T * top_k, H], what the second one writes */
 } few_gemm;
 
 /* ---- weights on their way ---- */
@@ -147,12 +146,10 @@ __device__ static inline S sum_of_warps(const S (&from)[TEAM_WARPS][NT][WARP * 4
   return sum;
 }
 
-/* A sum as a number: integers have scales. Row: of the weights; x_row: of x. */
-template <typename S> __device__ static inline float scaled(const few_gemm &p, S sum, size_t row, int x_row) {
-  float y = (float)sum;
-  if (p.x_scales) y *= p.x_scales[x_row];
-  if (p.w.dtype == TRI_I8) y *= p.w.scale[row];
-  return p.bias ? y + p.bias[row] : y;
+/* A sum as a number: weights of integers have scales. Row: of the weights. */
+__device__ static inline float scaled(const few_gemm &p, float sum, size_t row) {
+  if (p.w.dtype == TRI_I8) sum *= p.w.scale[row];
+  return p.bias ? sum + p.bias[row] : sum;
 }
 
 /* ---- the first GEMM ---- */
@@ -170,10 +167,9 @@ __device__ static inline void finish_up(const few_gemm &p, const weight_stream &
     int row = t * 8 + lane % 4 * 2 + j % 2, unit = tile * UNITS + lane / 4 + j / 2 * 8;
     if (row >= rows.count || unit >= p.units) continue;
     size_t at = (size_t)rows.expert * (size_t)(PAIRED ? 2 : 1) * (size_t)p.units + (size_t)unit;
-    int token = p.x_scales ? token_of(p, rows.first + row) : 0;
-    float y = scaled(p, sum_of_warps<S, NT>(sums, s, t, lane * 4 + j), at, token);
+    float y = scaled(p, sum_of_warps<S, NT>(sums, s, t, lane * 4 + j), at);
     if (PAIRED) {
-      float up = scaled(p, sum_of_warps<S, NT>(sums, s, t, lane * 4 + j + 2), at + (size_t)p.units, token);
+      float up = scaled(p, sum_of_warps<S, NT>(sums, s, t, lane * 4 + j + 2), at + (size_t)p.units);
       y = glu_of(p.a.act, p.a.glu_limit, y, up);
     } else if (p.a.act != TRI_ACT_NONE) {
       y = act_of(p.a.act, y);
@@ -266,7 +262,7 @@ template <typename W, typename X, int NT> __global__ __launch_bounds__(TEAM, 2) 
       int column = place.tile * TILE + i % TILE, r = i / TILE, lane = i % 8 * 4 + r % 8 / 2;
       if (r >= rows.count || column >= p.units) continue;
       sum all = sum_of_warps<sum, NT>(room->sum[turn], s, r / 8, lane * 4 + r % 2 + i % TILE / 8 * 2);
-      float y = scaled(p, all, (size_t)rows.expert * (size_t)p.units + (size_t)column, rows.first + r);
+      float y = scaled(p, all, (size_t)rows.expert * (size_t)p.units + (size_t)column);
       p.partial[(size_t)p.a.map.choice[rows.first + r] * (size_t)p.units + (size_t)column] = y;
     }
     place = following;
@@ -332,7 +328,7 @@ __global__ __launch_bounds__(TEAMS *TEAM, 2 / TEAMS) static void own_down_kernel
     for (int i = thread; i < rows.count * TILE; i += TEAM) {
       int r = i / TILE, column = min((int)blockIdx.x * TILE + i % TILE, p.units - 1), lane = i % 8 * 4 + r / 2;
       sum all = sum_of_warps<sum, 1>(room->sum[turn], s, 0, lane * 4 + r % 2 + i % TILE / 8 * 2);
-      float y = scaled(p, all, (size_t)rows.expert * (size_t)p.units + (size_t)column, rows.first + r);
+      float y = scaled(p, all, (size_t)rows.expert * (size_t)p.units + (size_t)column);
       one[p.a.map.choice[rows.first + r] * TILE + i % TILE] = y;
     }
   }
@@ -422,7 +418,10 @@ template <typename W> static void floats(cudaStream_t stream, const few_gemm &u,
 
 static size_t aligned(size_t bytes) { return (bytes + 255) & ~(size_t)255; }
 static size_t choices_of(const tri_moe_experts_args &a) { return (size_t)a.x.rows * (size_t)a.top_k; }
-static tri_dtype hidden_type(const tri_moe_experts_args &a) { return a.up.dtype == TRI_I8 ? TRI_F32 : a.up.dtype; }
+static tri_dtype hidden_type(const tri_moe_experts_args &a) {
+  if (a.up.dtype != TRI_I8) return a.up.dtype;
+  return a.x.dtype == TRI_F16 ? TRI_F16 : TRI_BF16;
+}
 
 static size_t hidden_bytes(const tri_moe_experts_args &a) {
   return aligned(choices_of(a) * (size_t)a.down.k * element_bytes(hidden_type(a)));
@@ -431,10 +430,12 @@ static size_t partial_bytes(const tri_moe_experts_args &a) {
   return owns_columns(a) ? 0 : aligned(choices_of(a) * (size_t)a.x.cols * sizeof(float));
 }
 
+/* With weights of integers, rows are of 16 bits. */
+static bool narrows_first(const tri_moe_experts_args &a) { return a.up.dtype == TRI_I8 && a.x.dtype == TRI_F32; }
+
 size_t tri_cuda_moe_few_workspace(const tri_moe_experts_args *a) {
   size_t bytes = hidden_bytes(*a) + partial_bytes(*a);
-  if (a->int8_activations)
-    bytes += tri_cuda_rounded_bytes(a->x.rows, a->x.cols) + tri_cuda_rounded_bytes((int)choices_of(*a), a->down.k);
+  if (narrows_first(*a)) bytes += aligned((size_t)a->x.rows * (size_t)a->x.cols * 2);
   return bytes;
 }
 
@@ -444,7 +445,7 @@ static bool is_in_pieces(const tri_weight &w) {
 }
 
 bool tri_cuda_moe_few_fits(const tri_moe_experts_args *a) {
-  bool types = a->up.dtype == a->down.dtype && a->up.dtype != TRI_F32;
+  bool types = a->up.dtype == a->down.dtype && a->up.dtype != TRI_F32 && !a->int8_activations;
   bool rows = (uintptr_t)a->x.data % LANE_BYTES == 0 && (size_t)a->x.ld * element_bytes(a->x.dtype) % LANE_BYTES == 0;
   return types && rows && is_in_pieces(a->up) && is_in_pieces(a->down) && a->num_experts <= TRI_CUDA_MOE_EXPERTS;
 }
@@ -454,24 +455,19 @@ void tri_cuda_moe_few(cudaStream_t stream, const tri_moe_experts_args *a, void *
   char *at = (char *)workspace;
   tri_mat hidden = {(float *)at, choices, f, f, hidden_type(*a)};
   float *partial = (float *)(at + hidden_bytes(*a));
-  char *rounded = (char *)partial + partial_bytes(*a);
-  few_gemm u = {*a,   a->up, a->up_bias, f,   (int)blocks_for((size_t)f, a->gated ? TILE / 2 : TILE),
-                a->x, NULL,  hidden,     NULL};
-  few_gemm d = {*a,     a->down, a->down_bias, a->x.cols, (int)blocks_for((size_t)a->x.cols, TILE),
-                hidden, NULL,    {},           partial};
+  few_gemm u = {*a, a->up, a->up_bias, f, (int)blocks_for((size_t)f, a->gated ? TILE / 2 : TILE), a->x, hidden, NULL};
+  few_gemm d = {*a, a->down, a->down_bias, a->x.cols, (int)blocks_for((size_t)a->x.cols, TILE), hidden, {}, partial};
   if (!a->x.rows || !a->x.cols) return;
-  if (a->int8_activations) {
-    tri_cuda_rounded x = tri_cuda_round(stream, a->x, rounded);
-    u.x = {(float *)x.q, a->x.rows, a->x.cols, a->x.cols, TRI_I8};
-    u.x_scales = x.scales;
-    ups<int8_t, int8_t>(stream, u, num_sms);
-    x = tri_cuda_round(stream, hidden, rounded + tri_cuda_rounded_bytes(a->x.rows, a->x.cols));
-    d.x = {(float *)x.q, choices, f, f, TRI_I8};
-    d.x_scales = x.scales;
-    downs<int8_t, int8_t>(stream, d, num_sms);
+  if (narrows_first(*a)) {
+    u.x = {(float *)((char *)partial + partial_bytes(*a)), a->x.rows, a->x.cols, a->x.cols, hidden_type(*a)};
+    tri_cuda_narrow(stream, &a->x, hidden_type(*a), u.x.data);
+  }
+  if (a->up.dtype == TRI_I8 && hidden.dtype == TRI_F16) {
+    ups<int8_t, __half>(stream, u, num_sms);
+    downs<int8_t, __half>(stream, d, num_sms);
   } else if (a->up.dtype == TRI_I8) {
-    ups<int8_t, float>(stream, u, num_sms);
-    downs<int8_t, float>(stream, d, num_sms);
+    ups<int8_t, __nv_bfloat16>(stream, u, num_sms);
+    downs<int8_t, __nv_bfloat16>(stream, d, num_sms);
   } else if (a->up.dtype == TRI_BF16) {
     floats<__nv_bfloat16>(stream, u, d, num_sms);
   } else {

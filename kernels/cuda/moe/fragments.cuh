@@ -30,27 +30,35 @@ template <typename W> struct weight_fragments {
       : a{{w.low.x, w.high.x, w.low.y, w.high.y}, {w.low.z, w.high.z, w.low.w, w.high.w}} {}
 };
 
-/* Four integers as bf16, which is exact: two words of two. The number 2^23 + q + 128 has q + 128 as its lowest byte. */
-__device__ static inline void widen_int8(uint32_t word, uint32_t *first, uint32_t *second) {
-  uint32_t bits[4], shifted = word ^ 0x80808080u;
-#pragma unroll
-  for (int i = 0; i < 4; i++)
-    bits[i] = __float_as_uint(__uint_as_float(__byte_perm(shifted, 0x4b000000u, 0x7440u + i)) - 8388736.0f);
-  *first = __byte_perm(bits[0], bits[1], 0x7632);
-  *second = __byte_perm(bits[2], bits[3], 0x7632);
+/* Two integers, the low bytes of a word's halves, as two of T, which is exact. */
+template <typename T> __device__ static inline uint32_t widen_pair(uint32_t bytes);
+/* 128 + the seven low bits has no other bits in bf16; of it go 128, or 256 where the sign is set: 0x4300 and 0x4380. */
+template <> __device__ inline uint32_t widen_pair<__nv_bfloat16>(uint32_t bytes) {
+  uint32_t low = (bytes & 0x007f007fu) | 0x43004300u, base = (bytes & 0x00800080u) | 0x43004300u;
+  __nv_bfloat162 d = __hsub2(*(__nv_bfloat162 *)&low, *(__nv_bfloat162 *)&base);
+  return *(uint32_t *)&d;
 }
+/* 1024 + 128 + q has q + 128 as its low byte. */
+template <> __device__ inline uint32_t widen_pair<__half>(uint32_t bytes) {
+  uint32_t biased = bytes ^ 0x64806480u, base = 0x64806480u;
+  __half2 d = __hsub2(*(__half2 *)&biased, *(__half2 *)&base);
+  return *(uint32_t *)&d;
+}
+enum { LOW_PAIR = 0x4140, HIGH_PAIR = 0x4342 }; /* of a word's bytes, with zeros from another one */
 
-/* Integers that are multiplied with floats. */
-typedef struct widened_int8 widened_int8;
-template <> struct weight_fragments<widened_int8> {
+/* Integers that are multiplied with floats of T. */
+template <typename T> struct widened_int8;
+template <typename T> struct weight_fragments<widened_int8<T>> {
   enum { COUNT = 4 };
   uint32_t a[COUNT][4];
   __device__ explicit weight_fragments(const raw_weights &w) {
     const uint32_t low[4] = {w.low.x, w.low.y, w.low.z, w.low.w}, high[4] = {w.high.x, w.high.y, w.high.z, w.high.w};
 #pragma unroll
     for (int i = 0; i < COUNT; i++) {
-      widen_int8(low[i], &a[i][0], &a[i][2]);
-      widen_int8(high[i], &a[i][1], &a[i][3]);
+      a[i][0] = widen_pair<T>(__byte_perm(low[i], 0, LOW_PAIR));
+      a[i][1] = widen_pair<T>(__byte_perm(high[i], 0, LOW_PAIR));
+      a[i][2] = widen_pair<T>(__byte_perm(low[i], 0, HIGH_PAIR));
+      a[i][3] = widen_pair<T>(__byte_perm(high[i], 0, HIGH_PAIR));
     }
   }
 };
@@ -87,27 +95,21 @@ template <typename W> struct activations<W, float> {
   }
 };
 
-/* With integers, each float is the sum of two of bf16, which have 16 bits of it. */
-template <> struct activations<int8_t, float> {
+/* Floats of 16 bits with integers. */
+template <typename X> struct activations<int8_t, X> {
   typedef float sum;
-  typedef weight_fragments<widened_int8> weights;
-  typedef mma<__nv_bfloat16> gemm;
+  typedef weight_fragments<widened_int8<X>> weights;
   enum { ELEMENTS = 16 };
-  float4 v[4];
-  __device__ void load(const float *x) {
-#pragma unroll
-    for (int i = 0; i < 4; i++) v[i] = load4(x + 4 * i);
-  }
-  __device__ static uint32_t rest(float x, float y, uint32_t rounded) {
-    return gemm::pack(x - __uint_as_float(rounded << 16), y - __uint_as_float(rounded & 0xffff0000u));
+  uint4 low, high;
+  __device__ void load(const X *x) {
+    low = *(const uint4 *)x;
+    high = *((const uint4 *)x + 1);
   }
   __device__ void multiply(float (&c)[4], const weights &w) const {
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-      uint32_t b0 = gemm::pack(v[i].x, v[i].y), b1 = gemm::pack(v[i].z, v[i].w);
-      gemm::run(c, w.a[i], b0, b1);
-      gemm::run(c, w.a[i], rest(v[i].x, v[i].y, b0), rest(v[i].z, v[i].w, b1));
-    }
+    mma<X>::run(c, w.a[0], low.x, low.y);
+    mma<X>::run(c, w.a[1], low.z, low.w);
+    mma<X>::run(c, w.a[2], high.x, high.y);
+    mma<X>::run(c, w.a[3], high.z, high.w);
   }
 };
 

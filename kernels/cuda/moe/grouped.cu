@@ -20,7 +20,7 @@ enum {
 bool tri_cuda_moe_grouped_fits(const tri_moe_experts_args *a) {
   tri_dtype t = a->up.dtype;
   int whole_k = t == TRI_I8 ? 2 * EIGHT : EIGHT; /* 16 bytes */
-  bool types = t != TRI_F32 && a->down.dtype == t && (a->x.dtype == TRI_F32 || a->x.dtype == t);
+  bool types = t != TRI_F32 && a->down.dtype == t && (a->x.dtype == TRI_F32 || a->x.dtype == t || t == TRI_I8);
   bool units = a->gated && (a->act == TRI_ACT_SILU || a->act == TRI_ACT_SWIGLU_OAI);
   bool whole = a->up.k % whole_k == 0 && a->down.k % whole_k == 0 && a->x.ld % EIGHT == 0 && a->up.k && a->down.k;
   uintptr_t places = (uintptr_t)a->x.data | (uintptr_t)a->up.data | (uintptr_t)a->down.data | (uintptr_t)a->out.data;
@@ -43,12 +43,11 @@ static double busy_share(int64_t tiles, int num_sms) {
   return (double)tiles / (double)(rounds * num_sms);
 }
 
-/* Columns for the rows that an expert has on average: tiles of few, because tokens choose unevenly. Those of parts cost
- * twice as much, so that two tiles of fewer are better than empty ones. */
+/* Columns for the rows that an expert has on average: tiles of few, because tokens choose unevenly. */
 static int columns_for(const tri_moe_experts_args *a) {
-  int most_of_64 = a->up.dtype == TRI_I8 && !a->int8_activations ? 96 : 48;
+  int most_of_64 = a->up.dtype == TRI_I8 ? 96 : 48;
   int64_t average = ((int64_t)a->x.rows * a->top_k + a->num_experts - 1) / a->num_experts;
-  if (a->x.rows <= FEW && a->up.dtype != TRI_I8) return FEW;
+  if (a->x.rows <= FEW || (a->up.dtype == TRI_I8 && average <= FEW / 4)) return FEW;
   if (a->x.rows <= 32 || average <= 16) return 32;
   return average <= most_of_64 ? 64 : 128;
 }
@@ -69,6 +68,7 @@ static cut cut_for(const tri_moe_experts_args *a, int lines, int k, bool may_spl
   int64_t choices = (int64_t)a->x.rows * a->top_k, experts = choices < a->num_experts ? choices : a->num_experts;
   int step = a->int8_activations ? LINE : LINE / 2, steps = (k + step - 1) / step;
   cut c = {2, columns_for(a), 1};
+  if (a->int8_activations && c.cols > MOST_SPLIT) c.blocks = 1; /* sums of integers and of floats take registers */
   if (c.cols > MOST_SPLIT) return c;
   int64_t tiles = experts * ((lines + 255) / 256);
   if (is_pair(a, c.cols) || tiles < ENOUGH_ROUNDS * num_sms) c.blocks = 1;
@@ -103,14 +103,13 @@ struct areas {
 
 static areas areas_of(const tri_moe_experts_args *a, int num_sms) {
   size_t rows = (size_t)a->x.rows * (size_t)a->top_k, h = (size_t)a->x.cols, f = (size_t)a->down.k;
-  bool whole = a->up.dtype == TRI_I8; /* results are float32 */
-  size_t splits = (size_t)down_cut(a, num_sms).splits, part = splits > 1 || whole ? splits * sizeof(float) : 2;
-  areas s = {0, aligned(rows * f * (whole ? sizeof(float) : 2)), 0, aligned(rows * h * part)};
+  size_t splits = (size_t)down_cut(a, num_sms).splits, part = splits > 1 ? splits * sizeof(float) : 2;
+  areas s = {0, aligned(rows * f * 2), 0, aligned(rows * h * part)};
   if (a->int8_activations) {
     s.x = tri_cuda_rounded_bytes(a->x.rows, a->x.cols);
     s.rounded = tri_cuda_rounded_bytes((int)rows, a->down.k);
   } else if (a->x.dtype == TRI_F32) {
-    s.x = aligned((size_t)a->x.rows * h * (whole ? 4 : 2));
+    s.x = aligned((size_t)a->x.rows * h * 2);
   }
   return s;
 }
@@ -160,25 +159,29 @@ static cudaError_t launch(cudaStream_t stream, const grouped &g, const void *w, 
   static_assert(sizeof(R) <= ROOM, "of a block");
   cudaError_t error = allow_shared<grouped_kernel<F, BLOCKS, COLS, PAIRS, PAIRS>>(bytes);
   uint64_t k = (uint64_t)g.k;
-  tri_tiling rows = {2, {k * F::EACH, (uint64_t)g.most_rows}, {0, k * F::EACH * sizeof(X)}, {LINE / sizeof(X), R::BOX}};
-  tri_tensor_map weights, inputs = {};
+  tri_tiling rows = {2, {k, (uint64_t)g.most_rows}, {0, k * sizeof(X)}, {LINE / sizeof(X), R::BOX}};
+  tri_tiling scales = {
+      2, {(uint64_t)g.most_rows, (uint64_t)tri_int8_groups(g.k)}, {0, (uint64_t)g.ld_scale * 4}, {COLS + 4, 1}};
+  maps_of_gemm maps = {};
   if (error != cudaSuccess) return error;
-  if (!map_weights<F, R::ROWS, PAIRS>(g, w, &weights) ||
-      (!PAIRS && tri_cuda_map_tensor(&inputs, stored_as((const X *)NULL), g.x, &rows) != TRI_OK))
+  if (!map_weights<F, R::ROWS, PAIRS>(g, w, &maps.weights) ||
+      (!PAIRS && tri_cuda_map_tensor(&maps.inputs, stored_as((const X *)NULL), g.x, &rows) != TRI_OK) ||
+      (!PAIRS && F::GROUPED && tri_cuda_map_tensor(&maps.scales, TRI_F32, g.x_scale, &scales) != TRI_OK))
     return cudaErrorInvalidValue;
-  launch_overlapped(grouped_kernel<F, BLOCKS, COLS, PAIRS, PAIRS>, dim3(num_sms), THREADS, bytes, stream, g, weights,
-                    inputs);
+  launch_overlapped(grouped_kernel<F, BLOCKS, COLS, PAIRS, PAIRS>, dim3(num_sms), THREADS, bytes, stream, g, maps);
   return cudaGetLastError();
 }
 
 template <typename F, bool PAIRS>
 static cudaError_t launch_cut(cudaStream_t stream, const grouped &g, const void *w, const cut &c, int num_sms) {
   if constexpr (F::SCALES) {
+    if (c.cols == FEW && c.blocks == 1) return launch<F, 1, FEW, PAIRS>(stream, g, w, num_sms);
+    if (c.cols == FEW) return launch<F, 2, FEW, PAIRS>(stream, g, w, num_sms);
     if (c.cols == 32 && c.blocks == 1) return launch<F, 1, 32, PAIRS>(stream, g, w, num_sms);
     if (c.cols == 32) return launch<F, 2, 32, PAIRS>(stream, g, w, num_sms);
-    if (c.cols == 64) return launch<F, 2, 64, PAIRS>(stream, g, w, num_sms);
+    if (c.cols == 64) return launch < F, F::GROUPED ? 1 : 2, 64, PAIRS > (stream, g, w, num_sms);
   }
-  return launch<F, 2, 128, PAIRS>(stream, g, w, num_sms);
+  return launch < F, F::GROUPED ? 1 : 2, 128, PAIRS > (stream, g, w, num_sms);
 }
 
 template <typename F>
@@ -189,28 +192,9 @@ static cudaError_t launch_pair_cut(cudaStream_t stream, const pair_of_mmas &p, c
   return launch_pair<F, 2, 64>(stream, p, a->up.data, a->down.data, num_sms);
 }
 
-/* ---- rows as integers' GEMMs take them ---- */
-
-typedef factors<int8_t, __nv_bfloat16> widened;
-typedef factors<int8_t, int8_t> integers;
-
-/* Makes x the rows of g. */
-static void take_rows(cudaStream_t stream, const tri_mat &x, void *to, grouped &g, const widened *) {
-  tri_cuda_int8_parts(stream, x, to);
-  g.x = to;
-  g.ld = 2 * x.cols;
-}
-static void take_rows(cudaStream_t stream, const tri_mat &x, void *to, grouped &g, const integers *) {
-  tri_cuda_rounded r = tri_cuda_round(stream, x, to);
-  g.x = r.q;
-  g.x_scale = r.scales;
-  g.ld = x.cols;
-}
-
 /* ---- both GEMMs ---- */
 
 static grouped first_gemm(const tri_moe_experts_args *a) {
-  bool oai = a->act == TRI_ACT_SWIGLU_OAI;
   grouped g = {};
   g.first = a->map.first;
   g.choice = a->map.choice;
@@ -220,12 +204,10 @@ static grouped first_gemm(const tri_moe_experts_args *a) {
   g.x = a->x.data;
   g.ld = a->x.ld;
   g.k = a->up.k;
-  g.outputs = a->down.k;
+  g.outputs = g.ld_out = a->down.k;
   g.w_scale = a->up.scale;
   g.bias = a->up_bias;
-  g.limit = oai ? a->glu_limit : INFINITY;
-  g.gate_scale = oai ? 1.702f : 1;
-  g.up_offset = oai ? 1 : 0;
+  set_glu(g, a->act, a->glu_limit);
   g.splits = 1;
   return g;
 }
@@ -236,7 +218,7 @@ static void turn_to_second(const tri_moe_experts_args *a, const cut &c, grouped 
   g.x = g.out;
   g.choice = NULL;
   g.k = g.ld = a->down.k;
-  g.outputs = a->up.k;
+  g.outputs = g.ld_out = a->up.k;
   g.w_scale = a->down.scale;
   g.bias = a->down_bias;
   g.splits = c.splits;
@@ -253,11 +235,16 @@ static cudaError_t add_choices_up(cudaStream_t stream, const tri_moe_experts_arg
   return cudaGetLastError();
 }
 
-/* Experts of 16 bits. */
+/* The type of hidden rows and of results. */
+static tri_dtype narrow_type(const tri_moe_experts_args *a) {
+  if (a->up.dtype != TRI_I8) return a->up.dtype;
+  return a->x.dtype == TRI_F16 ? TRI_F16 : TRI_BF16;
+}
+
 template <typename T>
 static cudaError_t run(cudaStream_t stream, const tri_moe_experts_args *a, char *workspace, unsigned *slabs,
                        int num_sms) {
-  typedef factors<T, T> F;
+  typedef factors<T, T, T> F;
   areas s = areas_of(a, num_sms);
   cut up = up_cut(a, num_sms), down = down_cut(a, num_sms);
   grouped g = first_gemm(a);
@@ -280,31 +267,57 @@ static cudaError_t run(cudaStream_t stream, const tri_moe_experts_args *a, char 
   return e == cudaSuccess ? add_choices_up(stream, a, second, a->up.dtype) : e;
 }
 
-/* With weights of int8, hidden rows are float32, which become parts in their place or integers elsewhere. */
+/* Makes x the rows of g, as integers or in their 16-bit type. */
+static void take_rows(cudaStream_t stream, const tri_moe_experts_args *a, const tri_mat &x, void *to, grouped &g) {
+  g.x = x.data;
+  g.ld = x.ld;
+  if (a->int8_activations) {
+    tri_cuda_rounded r = tri_cuda_round(stream, x, to);
+    g.x = r.q;
+    g.x_scale = r.scales;
+    g.ld_scale = r.ld;
+    g.ld = x.cols;
+  } else if (x.dtype == TRI_F32) {
+    tri_cuda_narrow(stream, &x, narrow_type(a), to);
+    g.x = to;
+    g.ld = x.cols;
+  }
+}
+
+/* With weights of int8. Hidden rows become integers between the GEMMs where activations are. */
 template <typename F>
 static cudaError_t run_int8(cudaStream_t stream, const tri_moe_experts_args *a, char *workspace, unsigned *slabs,
                             int num_sms) {
   areas s = areas_of(a, num_sms);
   cut up = up_cut(a, num_sms), down = down_cut(a, num_sms);
-  char *at = workspace + s.x, *rounded = s.rounded ? at + s.hidden : at;
-  tri_mat hidden = {(float *)at, a->x.rows * a->top_k, a->down.k, a->down.k, TRI_F32};
+  char *at = workspace + s.x;
+  tri_mat hidden = {(float *)at, a->x.rows * a->top_k, a->down.k, a->down.k, narrow_type(a)};
   grouped g = first_gemm(a);
-  take_rows(stream, a->x, workspace, g, (const F *)NULL);
+  take_rows(stream, a, a->x, workspace, g);
   g.out = at;
   g.queue = slabs + TRI_CUDA_SLABS;
   cudaError_t e = launch_cut<F, true>(stream, g, a->up.data, up, num_sms);
   if (e != cudaSuccess) return e;
   turn_to_second(a, down, g, at + s.hidden + s.rounded, slabs, num_sms);
-  take_rows(stream, hidden, rounded, g, (const F *)NULL);
+  take_rows(stream, a, hidden, at + s.hidden, g);
   if ((e = launch_cut<F, false>(stream, g, a->down.data, down, num_sms)) != cudaSuccess) return e;
-  return add_choices_up(stream, a, g, TRI_F32);
+  return add_choices_up(stream, a, g, narrow_type(a));
+}
+
+template <typename T>
+static cudaError_t run_int8_of(cudaStream_t stream, const tri_moe_experts_args *a, char *workspace, unsigned *slabs,
+                               int num_sms) {
+  if (a->int8_activations) return run_int8<factors<int8_t, int8_t, T>>(stream, a, workspace, slabs, num_sms);
+  return run_int8<factors<int8_t, T, T>>(stream, a, workspace, slabs, num_sms);
 }
 
 cudaError_t tri_cuda_moe_grouped(cudaStream_t stream, const tri_moe_experts_args *a, void *workspace, unsigned *slabs,
                                  int num_sms) {
+  char *at = (char *)workspace;
+  bool f16 = narrow_type(a) == TRI_F16;
   if (!a->x.rows) return cudaSuccess;
-  if (a->int8_activations) return run_int8<integers>(stream, a, (char *)workspace, slabs, num_sms);
-  if (a->up.dtype == TRI_I8) return run_int8<widened>(stream, a, (char *)workspace, slabs, num_sms);
-  if (a->up.dtype == TRI_F16) return run<__half>(stream, a, (char *)workspace, slabs, num_sms);
-  return run<__nv_bfloat16>(stream, a, (char *)workspace, slabs, num_sms);
+  if (a->up.dtype == TRI_I8)
+    return f16 ? run_int8_of<__half>(stream, a, at, slabs, num_sms)
+               : run_int8_of<__nv_bfloat16>(stream, a, at, slabs, num_sms);
+  return f16 ? run<__half>(stream, a, at, slabs, num_sms) : run<__nv_bfloat16>(stream, a, at, slabs, num_sms);
 }

@@ -46,30 +46,43 @@ template <typename F, int COLS> struct gathering {
   }
   __device__ void copy(const grouped &g, char *to, int k) const {
     int piece = threadIdx.x % 8, line = threadIdx.x / 8;
+    int at = k + piece * (16 / (int)sizeof(X));
 #pragma unroll
-    for (int l = 0; l < F::LINES; l++) {
-      int at = k * F::EACH + (l * 8 + piece) * (16 / (int)sizeof(X));
+    for (int i = 0; i < EACH; i++) {
+      int row = line + i * LINES;
+      bool there = from[i] >= 0 && at < g.k;
+      const X *x = (const X *)g.x + (there ? (size_t)from[i] * (size_t)g.ld + (size_t)at : 0);
+      if (row < COLS) copy_async(to + row * LINE + ((piece ^ (row & 7)) << 4), x, there);
+    }
+  }
+  /* The same of a step's scales: a thread has those of the rows whose first piece it has. */
+  __device__ void copy_scales(const grouped &g, scale_line<COLS, true> &to, int first, int k) const {
+    const float *of_group = g.x_scale + (size_t)(k / TRI_INT8_GROUP) * (size_t)g.ld_scale;
+    if (threadIdx.x % 8) return;
 #pragma unroll
-      for (int i = 0; i < EACH; i++) {
-        int row = line + i * LINES;
-        bool there = from[i] >= 0 && at < g.k * F::EACH;
-        const X *x = (const X *)g.x + (there ? (size_t)from[i] * (size_t)g.ld + (size_t)at : 0);
-        if (row < COLS) copy_async(to + (l * COLS + row) * LINE + ((piece ^ (row & 7)) << 4), x, there);
-      }
+    for (int i = 0; i < EACH; i++) {
+      int row = (int)threadIdx.x / 8 + i * LINES;
+      if (row < COLS) copy_async4(&to.of_row[first % 4 + row], of_group + max(from[i], 0), from[i] >= 0);
     }
   }
 };
 
-/* Begins the copies of a step's lines of rows of the map. */
-template <typename F, int COLS, int BOX>
-__device__ static inline void fetch_rows(const tri_tensor_map *m, char *to, barrier *b, const tile &t, int k) {
+/* Tensor maps of a GEMM's factors; scales: of rows of integers. */
+struct maps_of_gemm {
+  tri_tensor_map weights, inputs, scales;
+};
+
+/* Begins the copies of a step's lines of rows of the map, and of their scales. */
+template <typename F, int BLOCKS, int COLS>
+__device__ static inline void fetch_rows(const maps_of_gemm &m, room<F, BLOCKS, COLS> &s, int stage, const tile &t,
+                                         int k) {
+  enum { BOX = room<F, BLOCKS, COLS>::BOX };
 #pragma unroll
-  for (int l = 0; l < F::LINES; l++)
-#pragma unroll
-    for (int row = 0; row < COLS; row += BOX)
-      if (row < t.rows)
-        tile_load(to + (l * COLS + row) * LINE, m, b, KEEP_USUAL,
-                  k * F::EACH + l * (LINE / (int)sizeof(typename F::input)), t.first_row + row);
+  for (int row = 0; row < COLS; row += BOX)
+    if (row < t.rows)
+      tile_load(s.inputs[stage] + row * LINE, &m.inputs, &s.full[stage], KEEP_USUAL, k, t.first_row + row);
+  if constexpr (F::GROUPED)
+    tile_load(&s.scales[stage], &m.scales, &s.full[stage], KEEP_USUAL, t.first_row / 4 * 4, k / TRI_INT8_GROUP);
 }
 
 /* Begins the stage of step i of a tile: says how much of it comes by the copy engine, and has its weights come. */
@@ -79,7 +92,7 @@ __device__ static inline void begin_step(const tri_tensor_map *weights, room<F, 
   typedef room<F, BLOCKS, COLS> R;
   int boxes = (t.rows + R::BOX - 1) / R::BOX;
   if (i == 0) s.begun[stage] = t;
-  barrier_expect(&s.full[stage], R::WEIGHTS + (GATHERS ? 0 : boxes * R::BOX * LINE * F::LINES));
+  barrier_expect(&s.full[stage], R::WEIGHTS + (GATHERS ? 0 : boxes * R::BOX * LINE + R::SCALES));
   fetch_weights<GATED>(weights, s.weights[stage], &s.full[stage], COLS > 64 ? KEEP_USUAL : KEEP_SHORT, t,
                        (t.step + i) * F::STEP);
 }
@@ -104,8 +117,7 @@ template <bool GATHERS> __device__ static inline int take_number(const grouped &
  * engine one thread does all of it, and begins the first tile's weights, which no kernel writes, before it waits for
  * the kernel that makes the rows. */
 template <typename F, int BLOCKS, int COLS, bool GATED, bool GATHERS>
-__device__ static void fetch(const grouped &g, const tri_tensor_map *weights, const tri_tensor_map *inputs,
-                             room<F, BLOCKS, COLS> &s, int tiles) {
+__device__ static void fetch(const grouped &g, const maps_of_gemm &m, room<F, BLOCKS, COLS> &s, int tiles) {
   typedef room<F, BLOCKS, COLS> R;
   enum { OUTPUTS = GATED ? R::ROWS / 2 : R::ROWS };
   bool leads = threadIdx.x == 0;
@@ -118,16 +130,17 @@ __device__ static void fetch(const grouped &g, const tri_tensor_map *weights, co
     if (GATHERS) rows.begin(g, t);
     if (!GATHERS && number == blockIdx.x) { /* weights, while the previous kernel makes the rows */
       for (begun = 0; begun < t.steps && begun < R::STAGES; begun++)
-        begin_step<F, BLOCKS, COLS, GATED, GATHERS>(weights, s, begun, t, begun);
+        begin_step<F, BLOCKS, COLS, GATED, GATHERS>(&m.weights, s, begun, t, begun);
       wait_for_previous();
     }
     for (int i = 0; i < t.steps; i++, at.next()) {
       int k = (t.step + i) * F::STEP;
       barrier_wait(&s.empty[at.stage], at.parity ^ 1);
-      if (leads && i >= begun) begin_step<F, BLOCKS, COLS, GATED, GATHERS>(weights, s, at.stage, t, i);
-      if (!GATHERS) fetch_rows<F, COLS, R::BOX>(inputs, s.inputs[at.stage], &s.full[at.stage], t, k);
+      if (leads && i >= begun) begin_step<F, BLOCKS, COLS, GATED, GATHERS>(&m.weights, s, at.stage, t, i);
+      if (!GATHERS) fetch_rows<F, BLOCKS, COLS>(m, s, at.stage, t, k);
       if (GATHERS) {
         rows.copy(g, s.inputs[at.stage], k);
+        if constexpr (F::GROUPED) rows.copy_scales(g, s.scales[at.stage], t.first_row, k);
         barrier_arrive_behind_copies(&s.full[at.stage]);
       }
     }
@@ -143,44 +156,171 @@ __device__ static void fetch(const grouped &g, const tri_tensor_map *weights, co
 
 /* ---- multiplying ---- */
 
-/* Begins a step's MMAs of operands in shared memory. */
-template <typename F, int BLOCKS, int COLS>
-__device__ static inline void begin_gemms(const char *weights, const char *inputs,
-                                          typename F::sum (&d)[BLOCKS][COLS / 2]) {
+/* Begins a step's MMAs of operands in shared memory. adds: to what d has. */
+template <typename F, int BLOCKS, int COLS, typename S>
+__device__ static inline void begin_gemms(const char *weights, const char *inputs, bool adds,
+                                          S (&d)[BLOCKS][COLS / 2]) {
   mma_begin();
 #pragma unroll
   for (int at = 0; at < LINE; at += 32)
 #pragma unroll
     for (int b = 0; b < BLOCKS; b++)
       wgmma<typename F::weight, COLS>::run(d[b], operand(weights + b * 64 * LINE + at, 0, 8 * LINE),
-                                           operand(inputs + at, 0, 8 * LINE), true);
+                                           operand(inputs + at, 0, 8 * LINE), adds || at);
 }
 
-/* Begins those of 32 of k with integers that become floats, of one block: lines of weights are 64 bytes, and of inputs
- * one for each 32 of k. A lane takes four neighbours of each 16 of k, and so do the inputs (linear/int8_rows.cu). */
-template <int COLS>
+/* Begins those of 32 of k with integers that become floats, of one block: lines of weights are 64 bytes. A lane loads
+ * four neighbours of each 16 of k, and an MMA takes two of each eight from it: lanes of four exchange them. */
+template <typename T, int COLS>
 __device__ static inline void begin_widened(const char *weights, int half, const char *inputs, uint32_t (&a)[2][4],
                                             float (&d)[COLS / 2]) {
   int row = threadIdx.x % WARPGROUP / WARP * 16 + threadIdx.x % 16, piece = half * 2 + (int)threadIdx.x % WARP / 16;
+  int from = threadIdx.x % WARP / 4 * 4 + threadIdx.x % 4 / 2;
+  unsigned pair = threadIdx.x % 2 ? HIGH_PAIR : LOW_PAIR;
   uint32_t raw[4];
   load_matrices(raw, weights + row * (LINE / 2) + ((piece ^ (row / 2 % 4)) << 4));
 #pragma unroll
-  for (int i = 0; i < 4; i++) widen_int8(raw[i], &a[i / 2][i % 2], &a[i / 2][i % 2 + 2]);
+  for (int i = 0; i < 4; i++) {
+    uint32_t low = __shfl_sync(ALL_LANES, raw[i], from), high = __shfl_sync(ALL_LANES, raw[i], from + 2);
+    a[i / 2][i % 2] = widen_pair<T>(__byte_perm(low, 0, pair));
+    a[i / 2][i % 2 + 2] = widen_pair<T>(__byte_perm(high, 0, pair));
+  }
   mma_begin();
 #pragma unroll
-  for (int i = 0; i < 4; i++) wgmma<__nv_bfloat16, COLS>::run(d, a[i / 2], operand(inputs + i * 32, 0, 8 * LINE), true);
+  for (int i = 0; i < 2; i++) wgmma<T, COLS>::run(d, a[i], operand(inputs + (half * 2 + i) * 32, 0, 8 * LINE), true);
 }
+
+/* Adds a step's sums of integers to d, by the scales of the rows; EVEN: they begin at an even place. */
+template <int BLOCKS, int COLS, bool EVEN>
+__device__ static inline void add_scaled(const float *scales, const int (&part)[BLOCKS][COLS / 2],
+                                         float (&d)[BLOCKS][COLS / 2]) {
+  int row0 = threadIdx.x % 4 * 2;
+#pragma unroll
+  for (int j = 0; j < COLS / 8; j++) {
+    const float *of_rows = scales + 8 * j + row0;
+    float2 scale = EVEN ? load2(of_rows) : make_float2(of_rows[0], of_rows[1]);
+#pragma unroll
+    for (int b = 0; b < BLOCKS; b++)
+#pragma unroll
+      for (int i = 0; i < 4; i++) d[b][4 * j + i] += (i % 2 ? scale.y : scale.x) * (float)part[b][4 * j + i];
+  }
+}
+
+/* The same as multiply, of rows of integers. */
+template <typename F, int BLOCKS, int COLS, int MOST, bool GATHERS, bool EVEN>
+__device__ static inline void multiply_integers(const tile &t, room<F, BLOCKS, MOST> &s,
+                                                ring_place<room<F, BLOCKS, MOST>::STAGES> &at,
+                                                float (&d)[BLOCKS][COLS / 2]) {
+  enum { BLOCK = room<F, BLOCKS, MOST>::WEIGHTS / CONSUMERS / BLOCKS };
+  int group = (int)threadIdx.x / WARPGROUP - 1, part[BLOCKS][COLS / 2];
+  for (int i = 0; i < t.steps; i++) {
+    barrier_wait(&s.full[at.stage], at.parity);
+    if (GATHERS) show_shared_to_engines();
+#pragma unroll
+    for (int b = 0; b < BLOCKS; b++) mma_hold(part[b]);
+    begin_gemms<F, BLOCKS, COLS>(s.weights[at.stage] + group * BLOCKS * BLOCK, s.inputs[at.stage], false, part);
+    mma_commit();
+    mma_wait<0>();
+#pragma unroll
+    for (int b = 0; b < BLOCKS; b++) mma_hold(part[b]);
+    add_scaled<BLOCKS, COLS, EVEN>(s.scales[at.stage].of_row + (EVEN ? 0 : t.first_row % 4), part, d);
+    if (threadIdx.x % WARP == 0) barrier_arrive(&s.empty[at.stage]);
+    at.next();
+  }
+}
+
+/* ---- few rows ---- */
+
+/* MMAs of warps, which wait for none to end: of few rows, tiles of wgmma would pass one after the other. The sums lie
+ * as wgmma leaves them. */
+
+/* Returns where a lane's elements of row lane / 4 of eight begin, `bytes` from the line's start, 16 of which are one
+ * piece. */
+__device__ static inline const char *input_at(const char *inputs, int eight, int bytes) {
+  int row = eight * 8 + (int)threadIdx.x % WARP / 4;
+  return inputs + row * LINE + (((bytes / 16) ^ (row & 7)) << 4) + bytes % 16;
+}
+
+/* A step of 64 of k with integers that become floats. Both factors are taken four neighbours at a time. */
+template <typename T, int COLS>
+__device__ static inline void few_floats(const char *weights, const char *inputs, float (&d)[COLS / 2]) {
+  int row = threadIdx.x % WARPGROUP / WARP * 16 + threadIdx.x % 16, piece = (int)threadIdx.x % WARP / 16;
+  uint32_t raw[2][4];
+#pragma unroll
+  for (int half = 0; half < 2; half++)
+    load_matrices(raw[half], weights + row * (LINE / 2) + (((half * 2 + piece) ^ (row / 2 % 4)) << 4));
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    uint32_t low = raw[i / 2][i % 2 * 2], high = raw[i / 2][i % 2 * 2 + 1];
+    const uint32_t a[4] = {widen_pair<T>(__byte_perm(low, 0, LOW_PAIR)), widen_pair<T>(__byte_perm(high, 0, LOW_PAIR)),
+                           widen_pair<T>(__byte_perm(low, 0, HIGH_PAIR)),
+                           widen_pair<T>(__byte_perm(high, 0, HIGH_PAIR))};
+#pragma unroll
+    for (int j = 0; j < COLS / 8; j++) {
+      uint2 b = *(const uint2 *)input_at(inputs, j, 32 * i + (int)threadIdx.x % 4 * 8);
+      mma<T>::run(*(float(*)[4]) & d[4 * j], a, b.x, b.y);
+    }
+  }
+}
+
+/* A step of a group of k with integers. */
+template <int COLS>
+__device__ static inline void few_integers(const char *weights, const char *inputs, const float *scales,
+                                           float (&d)[COLS / 2]) {
+  int row = threadIdx.x % WARPGROUP / WARP * 16 + threadIdx.x % 16, piece = (int)threadIdx.x % WARP / 16;
+  int part[COLS / 8][4] = {};
+#pragma unroll
+  for (int i = 0; i < LINE / 32; i++) {
+    uint32_t a[4];
+    load_matrices(a, weights + row * LINE + (((i * 2 + piece) ^ (row & 7)) << 4));
+#pragma unroll
+    for (int j = 0; j < COLS / 8; j++) {
+      int at = 32 * i + (int)threadIdx.x % 4 * 4;
+      mma_int8(part[j], a, *(const uint32_t *)input_at(inputs, j, at), *(const uint32_t *)input_at(inputs, j, at + 16));
+    }
+  }
+#pragma unroll
+  for (int j = 0; j < COLS / 8; j++) {
+    const float *scale = scales + 8 * j + threadIdx.x % 4 * 2;
+    float low = scale[0], high = scale[1];
+#pragma unroll
+    for (int i = 0; i < 4; i++) d[4 * j + i] += (i % 2 ? high : low) * (float)part[j][i];
+  }
+}
+
+template <typename F, int BLOCKS, int COLS, int MOST>
+__device__ static inline void multiply_few(const tile &t, room<F, BLOCKS, MOST> &s,
+                                           ring_place<room<F, BLOCKS, MOST>::STAGES> &at,
+                                           float (&d)[BLOCKS][COLS / 2]) {
+  enum { BLOCK = room<F, BLOCKS, MOST>::WEIGHTS / CONSUMERS / BLOCKS };
+  for (int i = 0; i < t.steps; i++) {
+    const char *weights = s.weights[at.stage] + ((int)threadIdx.x / WARPGROUP - 1) * BLOCKS * BLOCK;
+    barrier_wait(&s.full[at.stage], at.parity);
+#pragma unroll
+    for (int b = 0; b < BLOCKS; b++) {
+      if constexpr (F::GROUPED)
+        few_integers<COLS>(weights + b * BLOCK, s.inputs[at.stage], s.scales[at.stage].of_row + t.first_row % 4, d[b]);
+      else
+        few_floats<typename F::input, COLS>(weights + b * BLOCK, s.inputs[at.stage], d[b]);
+    }
+    __syncwarp();
+    if (threadIdx.x % WARP == 0) barrier_arrive(&s.empty[at.stage]);
+    at.next();
+  }
+}
+
+/* ---- any rows ---- */
 
 /* Computes a tile's sums of this warpgroup with COLS columns; the stages have room for MOST. Integers become floats
  * while the previous MMAs are under way, and so come in groups. */
 template <typename F, int BLOCKS, int COLS, int MOST, bool GATHERS>
-__device__ static inline void multiply(const tile &t, room<F, BLOCKS, MOST> &s,
-                                       ring_place<room<F, BLOCKS, MOST>::STAGES> &at,
-                                       typename F::sum (&d)[BLOCKS][COLS / 2]) {
+__device__ static inline void multiply_floats(const tile &t, room<F, BLOCKS, MOST> &s,
+                                              ring_place<room<F, BLOCKS, MOST>::STAGES> &at,
+                                              float (&d)[BLOCKS][COLS / 2]) {
   enum { BLOCK = room<F, BLOCKS, MOST>::WEIGHTS / CONSUMERS / BLOCKS, GROUPS = F::WIDENS ? 2 * BLOCKS : 1 };
   int group = (int)threadIdx.x / WARPGROUP - 1, last = at.stage;
   bool tells = threadIdx.x % WARP == 0;
-  uint32_t a[2][2][4];
+  [[maybe_unused]] uint32_t a[2][2][4];
   for (int i = 0; i < t.steps; i++) {
     const char *weights = s.weights[at.stage] + group * BLOCKS * BLOCK, *inputs = s.inputs[at.stage];
     barrier_wait(&s.full[at.stage], at.parity);
@@ -191,9 +331,9 @@ __device__ static inline void multiply(const tile &t, room<F, BLOCKS, MOST> &s,
     for (int j = 0; j < GROUPS; j++) {
       int half = j / BLOCKS, b = j % BLOCKS;
       if constexpr (F::WIDENS)
-        begin_widened<COLS>(weights + b * BLOCK, half, inputs + half * MOST * LINE, a[j % 2], d[b]);
+        begin_widened<typename F::input, COLS>(weights + b * BLOCK, half, inputs, a[j % 2], d[b]);
       else
-        begin_gemms<F, BLOCKS, COLS>(weights, inputs, d);
+        begin_gemms<F, BLOCKS, COLS>(weights, inputs, true, d);
       mma_commit();
       mma_wait<1>();
       if (!j && i && tells) barrier_arrive(&s.empty[last]);
@@ -207,40 +347,45 @@ __device__ static inline void multiply(const tile &t, room<F, BLOCKS, MOST> &s,
   if (tells) barrier_arrive(&s.empty[last]);
 }
 
+/* ALONE: tiles begin with whole groups of COLS rows, not where an expert's do. */
+template <typename F, int BLOCKS, int COLS, int MOST, bool GATHERS, bool ALONE>
+__device__ static inline void multiply(const tile &t, room<F, BLOCKS, MOST> &s,
+                                       ring_place<room<F, BLOCKS, MOST>::STAGES> &at, float (&d)[BLOCKS][COLS / 2]) {
+  if constexpr (F::SCALES && COLS <= FEW_COLUMNS)
+    multiply_few<F, BLOCKS, COLS, MOST>(t, s, at, d);
+  else if constexpr (F::GROUPED)
+    multiply_integers<F, BLOCKS, COLS, MOST, GATHERS, ALONE>(t, s, at, d);
+  else
+    multiply_floats<F, BLOCKS, COLS, MOST, GATHERS>(t, s, at, d);
+}
+
 /* ---- tiles ---- */
 
 enum { NONE = -1, END = -2 }; /* in the place of a slab */
 
 /* Stores a tile's results. */
-template <typename F, int BLOCKS, int COLS, int MOST, bool GATED, bool GATHERS>
+template <typename F, int BLOCKS, int COLS, int MOST, bool GATED>
 __device__ static inline void store_tile(const grouped &g, const tile &t, room<F, BLOCKS, MOST> &s,
-                                         typename F::sum (&d)[BLOCKS][COLS / 2]) {
-  typedef typename F::weight T;
-  char *staging = s.staging[(int)threadIdx.x / WARPGROUP - 1];
-  if constexpr (F::SCALES) {
-    if (!F::WIDENS) bring_scales<GATHERS>(g, t, (float *)staging);
-    store_apart<F, float, GATED, BLOCKS, COLS>(g, t, d, (const float *)staging);
-    return;
-  } else if constexpr (COLS >= 32) {
+                                         float (&d)[BLOCKS][COLS / 2]) {
+  if constexpr (COLS >= 32)
     if (MOST > MOST_SPLIT || g.splits == 1) {
-      store_together<T, GATED, BLOCKS, COLS>(g, t, d, staging);
+      store_together<F, GATED, BLOCKS, COLS>(g, t, d, s.staging[(int)threadIdx.x / WARPGROUP - 1]);
       return;
     }
-  }
-  if constexpr (!F::SCALES && MOST <= MOST_SPLIT) {
+  if constexpr (MOST <= MOST_SPLIT) {
     if (g.splits > 1)
-      store_apart<F, float, GATED, BLOCKS, COLS>(g, t, d, NULL);
+      store_apart<F, float, GATED, BLOCKS, COLS>(g, t, d);
     else
-      store_apart<F, T, GATED, BLOCKS, COLS>(g, t, d, NULL);
+      store_apart<F, typename F::output, GATED, BLOCKS, COLS>(g, t, d);
   }
 }
 
 template <typename F, int BLOCKS, int COLS, int MOST, bool GATED, bool GATHERS>
 __device__ static inline void do_tile(const grouped &g, const tile &t, room<F, BLOCKS, MOST> &s,
                                       ring_place<room<F, BLOCKS, MOST>::STAGES> &at) {
-  typename F::sum d[BLOCKS][COLS / 2] = {}; /* else they would have registers while tiles of another size are done */
-  multiply<F, BLOCKS, COLS, MOST, GATHERS>(t, s, at, d);
-  store_tile<F, BLOCKS, COLS, MOST, GATED, GATHERS>(g, t, s, d);
+  float d[BLOCKS][COLS / 2] = {}; /* else they would have registers while tiles of another size are done */
+  multiply<F, BLOCKS, COLS, MOST, GATHERS, false>(t, s, at, d);
+  store_tile<F, BLOCKS, COLS, MOST, GATED>(g, t, s, d);
 }
 
 /* Returns the block's slab number `turn` of so many, or END. */
@@ -271,15 +416,14 @@ __device__ static inline int do_next(const grouped &g, int in_slab, room<F, BLOC
 }
 
 /* Computes out[row] = w[expert of row] x[row], finished, for all rows of the map, and of a second GEMM, where it is
- * to add choices up, their sums. weights: tensor map of them; inputs: of the rows, where they are not gathered. As many
- * blocks as multiprocessors, 384 threads.
+ * to add choices up, their sums. maps: of rows and scales where they are not gathered. As many blocks as
+ * multiprocessors, 384 threads.
  *
  * The first GEMM, which gathers, lets the second one begin when it has the map, so that the second one may read the
  * map, and fetch weights by it, before it waits (dependent_launch.cuh). */
 template <typename F, int BLOCKS, int COLS, bool GATED, bool GATHERS>
 __global__ static void __launch_bounds__(THREADS, 1)
-    grouped_kernel(const __grid_constant__ grouped g, const __grid_constant__ tri_tensor_map weights,
-                   const __grid_constant__ tri_tensor_map inputs) {
+    grouped_kernel(const __grid_constant__ grouped g, const __grid_constant__ maps_of_gemm maps) {
   typedef room<F, BLOCKS, COLS> R;
   enum { OUTPUTS = GATED ? R::ROWS / 2 : R::ROWS };
   constexpr bool ADDS = R::ADDS && !GATHERS;
@@ -291,7 +435,7 @@ __global__ static void __launch_bounds__(THREADS, 1)
   else
     let_next_begin();
   if (threadIdx.x == 0) {
-    prefetch_map(&weights);
+    prefetch_map(&maps.weights);
     for (int i = 0; i < R::STAGES; i++) {
       barrier_init(&s.full[i], GATHERS ? 1 + WARPGROUP : 1);
       barrier_init(&s.empty[i], CONSUMERS * WARPGROUP / WARP);
@@ -310,7 +454,7 @@ __global__ static void __launch_bounds__(THREADS, 1)
   /* Registers that one warpgroup gives up are those that two take: 168 each at the launch. */
   if (threadIdx.x < WARPGROUP) {
     give_registers<GATHERS ? 88 : 40>();
-    fetch<F, BLOCKS, COLS, GATED, GATHERS>(g, &weights, &inputs, s, tiles);
+    fetch<F, BLOCKS, COLS, GATED, GATHERS>(g, maps, s, tiles);
     return;
   }
   take_registers<GATHERS ? 208 : 232>();
@@ -327,7 +471,7 @@ __global__ static void __launch_bounds__(THREADS, 1)
       slab = next_slab(adds ? slabs : 0, pass - 1);
     if (slab == END) return;
     if constexpr (ADDS)
-      if (slab >= 0) add_slab_of<typename F::weight, OUTPUTS>(g, s.parts, slab);
+      if (slab >= 0) add_slab_of<typename F::output, OUTPUTS>(g, s.parts, slab);
     if (!pass) wait_for_previous();
   }
 }

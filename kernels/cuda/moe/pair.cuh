@@ -145,13 +145,13 @@ __device__ static void fetch_pair(const pair_of_mmas &p, const tri_tensor_map *u
 template <typename F, int BLOCKS, int COLS, int MOST>
 __device__ static inline void do_tile_of_pair(const pair_of_mmas &p, const tile &t, room<F, BLOCKS, MOST> &s,
                                               ring_place<room<F, BLOCKS, MOST>::STAGES> &at) {
-  typename F::sum d[BLOCKS][COLS / 2] = {};
-  multiply<F, BLOCKS, COLS, MOST, true>(t, s, at, d);
+  float d[BLOCKS][COLS / 2] = {};
+  multiply<F, BLOCKS, COLS, MOST, true, false>(t, s, at, d);
   if (t.second) {
-    store_tile<F, BLOCKS, COLS, MOST, false, true>(p.down, t, s, d);
+    store_tile<F, BLOCKS, COLS, MOST, false>(p.down, t, s, d);
     return;
   }
-  store_tile<F, BLOCKS, COLS, MOST, true, true>(p.up, t, s, d);
+  store_tile<F, BLOCKS, COLS, MOST, true>(p.up, t, s, d);
   tell_stored(p.told + t.expert);
 }
 
@@ -190,7 +190,7 @@ __device__ static void multiply_pair(const pair_of_mmas &p, room<F, BLOCKS, COLS
       slab = next_slab(adds ? tiles.slabs : 0, pass - 1);
     if (slab == END) return;
     if constexpr (R::ADDS)
-      if (slab >= 0) add_slab_of<typename F::weight, R::ROWS>(p.down, s.parts, slab);
+      if (slab >= 0) add_slab_of<typename F::output, R::ROWS>(p.down, s.parts, slab);
   }
 }
 

@@ -6,6 +6,7 @@
  * would be shorter, and give other bits in each run. */
 #include "kernels/cuda/moe/moe.h"
 #include "kernels/cuda/moe/work.cuh"
+#include "kernels/quantize.h"
 #include "kernels/ref/formulas.h"
 
 enum { WARPS = 8, THREADS = WARPS * WARP, ROWS = 8, BLOCKS = 4 /* for each multiprocessor */, COMBINE_THREADS = 256 };
@@ -21,31 +22,33 @@ typedef struct plain_gemm {
   tri_mat out;              /* hidden rows, or the results of choices */
 } plain_gemm;
 
+/* Adds a lane's products of a group of integers, with the rows' scales. */
+__device__ static inline void add_group(const plain_gemm &p, const int8_t *w, const int (&rows)[ROWS], int count,
+                                        size_t j, int n, float (&out)[ROWS]) {
+  const float *scales = p.rounded.scales + j / TRI_INT8_GROUP * (size_t)p.rounded.ld;
+#pragma unroll
+  for (int r = 0; r < ROWS; r++)
+    if (r < count)
+      out[r] += scales[rows[r]] * (float)int8_dot(p.rounded.q + (size_t)rows[r] * (size_t)p.w.k + j, w + j, n);
+}
+
 /* The sums of a row of weights with `count` rows of x; every lane gets all of them. */
 __device__ static void dots(const plain_gemm &p, size_t w_row, const int (&rows)[ROWS], int count, float (&out)[ROWS]) {
-  int lane = threadIdx.x % WARP, sums[ROWS] = {0};
+  int lane = threadIdx.x % WARP;
   size_t k = (size_t)p.w.k;
 #pragma unroll
   for (int r = 0; r < ROWS; r++) out[r] = 0;
-  for (size_t j = lane; j < k; j += WARP) {
-    if (p.rounded.q) {
-      int w = ((const int8_t *)p.w.data)[w_row * k + j];
+  for (size_t j = 0; p.rounded.q && j < k; j += TRI_INT8_GROUP)
+    add_group(p, (const int8_t *)p.w.data + w_row * k, rows, count, j, (int)min(k - j, (size_t)TRI_INT8_GROUP), out);
+  for (size_t j = lane; !p.rounded.q && j < k; j += WARP) {
+    float w = load_as(p.w.data, p.w.dtype, w_row * k + j);
 #pragma unroll
-      for (int r = 0; r < ROWS; r++)
-        if (r < count) sums[r] += w * (int)p.rounded.q[(size_t)rows[r] * k + j];
-    } else {
-      float w = load_as(p.w.data, p.w.dtype, w_row * k + j);
-#pragma unroll
-      for (int r = 0; r < ROWS; r++)
-        if (r < count) out[r] += w * load_at(p.x, rows[r], j);
-    }
+    for (int r = 0; r < ROWS; r++)
+      if (r < count) out[r] += w * load_at(p.x, rows[r], j);
   }
 #pragma unroll
   for (int r = 0; r < ROWS; r++) {
-    if (p.rounded.q)
-      out[r] = r < count ? (float)warp_sum(sums[r]) * p.rounded.scales[rows[r]] : 0;
-    else
-      out[r] = warp_sum(out[r]);
+    out[r] = warp_sum(out[r]);
     if (p.w.dtype == TRI_I8) out[r] *= p.w.scale[w_row];
     if (p.bias) out[r] += p.bias[w_row];
   }

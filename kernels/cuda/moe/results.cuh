@@ -42,8 +42,16 @@ __device__ static inline float gated(const grouped &g, float gate, float up) {
   return fast_swish(gate, g.gate_scale) * up;
 }
 
-/* Turns four sums, which begin at d, into results: two with GATED, of both columns. */
-template <bool GATED> __device__ static inline void finish(const grouped &g, const of_rows &b, float *d) {
+/* Turns four sums, which begin at d, into results: two with GATED, of both columns. scale: of the weights' rows, with
+ * SCALES. */
+template <bool GATED, bool SCALES>
+__device__ static inline void finish(const grouped &g, const of_rows &scale, const of_rows &b, float *d) {
+  if (SCALES) {
+    d[0] *= scale.low;
+    d[1] *= scale.low;
+    d[2] *= scale.high;
+    d[3] *= scale.high;
+  }
   d[0] += b.low;
   d[1] += b.low;
   d[2] += b.high;
@@ -53,39 +61,30 @@ template <bool GATED> __device__ static inline void finish(const grouped &g, con
   d[1] = gated(g, d[1], d[3]);
 }
 
-/* Brings the scales of a tile's rows, where rows have them, to shared memory. By a warpgroup. */
-template <bool GATHERS> __device__ static inline void bring_scales(const grouped &g, const tile &t, float *scales) {
-  int row = threadIdx.x % WARPGROUP, at = t.first_row + row, group = (int)threadIdx.x / WARPGROUP - 1;
-  named_sync(1 + group, WARPGROUP); /* those of the last tile have been read */
-  if (row < t.rows) scales[row] = g.x_scale[GATHERS ? g.choice[at] / g.top_k : at];
-  named_sync(1 + group, WARPGROUP);
+template <typename F, bool GATED>
+__device__ static inline of_rows scales_of(const grouped &g, const tile &t, int output) {
+  if constexpr (F::SCALES) return values_of<GATED>(g, g.w_scale, t, output);
+  return {1, 1};
 }
 
-/* Stores results as they lie in registers: float32, and few rows. scales: of the rows, where those are integers. */
+/* Stores results as they lie in registers: parts of sums, which are float32 and side by side, and few rows. */
 template <typename F, typename O, bool GATED, int BLOCKS, int COLS>
-__device__ static inline void store_apart(const grouped &g, const tile &t, typename F::sum (&d)[BLOCKS][COLS / 2],
-                                          const float *scales) {
-  int lane = threadIdx.x % WARP, row0 = lane % 4 * 2;
-  O *out = (O *)g.out + ((size_t)t.split * (size_t)g.most_rows + (size_t)(t.first_row + row0)) * (size_t)g.outputs;
+__device__ static inline void store_apart(const grouped &g, const tile &t, float (&d)[BLOCKS][COLS / 2]) {
+  int lane = threadIdx.x % WARP, row0 = lane % 4 * 2, ld = sizeof(O) == sizeof(float) ? g.outputs : g.ld_out;
+  O *out = (O *)g.out + ((size_t)t.split * (size_t)g.most_rows + (size_t)(t.first_row + row0)) * (size_t)ld;
 #pragma unroll
   for (int b = 0; b < BLOCKS; b++) {
     int low = output_of<GATED, BLOCKS>(t, b) + lane / 4;
-    of_rows add = biases_of<GATED>(g, t, low), scale = {1, 1};
+    of_rows add = biases_of<GATED>(g, t, low), scale = scales_of<F, GATED>(g, t, low);
     O *to = out + low;
-    if (F::SCALES) scale = values_of<GATED>(g, g.w_scale, t, low);
 #pragma unroll
-    for (int j = 0; j < COLS / 8; j++, to += 8 * (size_t)g.outputs) {
-      float y[4] = {(float)d[b][4 * j], (float)d[b][4 * j + 1], (float)d[b][4 * j + 2], (float)d[b][4 * j + 3]};
+    for (int j = 0; j < COLS / 8; j++, to += 8 * (size_t)ld) {
+      float *y = &d[b][4 * j];
       if (8 * j >= t.rows) break;
-#pragma unroll
-      for (int i = 0; i < 4; i++) {
-        if (F::SCALES && !F::WIDENS) y[i] *= scales[8 * j + row0 + i % 2];
-        if (F::SCALES) y[i] *= i < 2 ? scale.low : scale.high;
-      }
-      finish<GATED>(g, add, y);
+      finish<GATED, F::SCALES>(g, scale, add, y);
 #pragma unroll
       for (int i = 0; i < (GATED ? 2 : 4); i++)
-        if (8 * j + row0 + i % 2 < t.rows && low + i / 2 * 8 < g.outputs) to[i % 2 * g.outputs + i / 2 * 8] = (O)y[i];
+        if (8 * j + row0 + i % 2 < t.rows && low + i / 2 * 8 < g.outputs) to[i % 2 * ld + i / 2 * 8] = (O)y[i];
     }
   }
 }
@@ -103,16 +102,16 @@ __device__ static inline void store_lines(const grouped &g, const tile &t, const
   for (int i = threadIdx.x % WARPGROUP; i < rows * PIECES; i += WARPGROUP) {
     int row = i / PIECES, piece = i % PIECES, column = output + piece * 8;
     if (row0 + row >= t.rows || column >= g.outputs) continue;
-    T *to = (T *)g.out + (size_t)(t.first_row + row0 + row) * (size_t)g.outputs + (size_t)column;
+    T *to = (T *)g.out + (size_t)(t.first_row + row0 + row) * (size_t)g.ld_out + (size_t)column;
     *(uint4 *)to = *(const uint4 *)(staging + staged<PIECES>(row, piece));
   }
 }
 
 /* Puts results of rows row0 .. row0 + LINES - 1 of one block into shared memory, where piece0 is the block's first. A
  * store takes four matrices: of four groups of eight rows, or, as they have twice as many outputs, of two. */
-template <typename T, bool GATED, int PIECES, int LINES, int COUNT>
-__device__ static inline void stage(const grouped &g, const of_rows &add, float (&d)[COUNT], int row0, int piece0,
-                                    char *staging) {
+template <typename F, bool GATED, int PIECES, int LINES, int COUNT>
+__device__ static inline void stage(const grouped &g, const of_rows &scale, const of_rows &add, float (&d)[COUNT],
+                                    int row0, int piece0, char *staging) {
   enum { SHARE = GATED ? 1 : 2 }; /* matrices of eight rows */
   int lane = threadIdx.x % WARP, warp = threadIdx.x % WARPGROUP / WARP, matrix = lane / 8;
 #pragma unroll
@@ -121,8 +120,8 @@ __device__ static inline void stage(const grouped &g, const of_rows &add, float 
 #pragma unroll
     for (int i = 0; i < 4; i++) {
       int sums = 4 * (row0 / 8 + m + i / SHARE), at = sums + i % SHARE * 2;
-      if (i % SHARE == 0) finish<GATED>(g, add, &d[sums]);
-      r[i] = mma<T>::pack(d[at], d[at + 1]);
+      if (i % SHARE == 0) finish<GATED, F::SCALES>(g, scale, add, &d[sums]);
+      r[i] = mma<typename F::output>::pack(d[at], d[at + 1]);
     }
     int row = (m + matrix / SHARE) * 8 + lane % 8, piece = piece0 + SHARE * warp + matrix % SHARE;
     store_transposed(staging + staged<PIECES>(row, piece), r);
@@ -130,7 +129,7 @@ __device__ static inline void stage(const grouped &g, const of_rows &add, float 
 }
 
 /* Stores results through shared memory, in whole lines: those of all blocks at once with GATED, else of one. */
-template <typename T, bool GATED, int BLOCKS, int COLS>
+template <typename F, bool GATED, int BLOCKS, int COLS>
 __device__ static inline void store_together(const grouped &g, const tile &t, float (&d)[BLOCKS][COLS / 2],
                                              char *staging) {
   enum { PIECES = GATED ? BLOCKS * 4 : 8, LINES = COLS < PASS ? COLS : PASS, AT_ONCE = GATED ? BLOCKS : 1 };
@@ -141,11 +140,13 @@ __device__ static inline void store_together(const grouped &g, const tile &t, fl
     for (int row0 = 0; row0 < COLS; row0 += LINES) {
 #pragma unroll
       for (int b = b0; b < b0 + AT_ONCE; b++) {
-        of_rows add = biases_of<GATED>(g, t, output_of<GATED, BLOCKS>(t, b) + lane / 4);
-        stage<T, GATED, PIECES, LINES>(g, add, d[b], row0, (b - b0) * 4, staging);
+        int output = output_of<GATED, BLOCKS>(t, b) + lane / 4;
+        of_rows scale = scales_of<F, GATED>(g, t, output), add = biases_of<GATED>(g, t, output);
+        stage<F, GATED, PIECES, LINES>(g, scale, add, d[b], row0, (b - b0) * 4, staging);
       }
       named_sync(1 + group, WARPGROUP);
-      store_lines<T, PIECES>(g, t, staging, row0, LINES, t.output + (group * BLOCKS + b0) * 4 * (GATED ? 8 : 16));
+      store_lines<typename F::output, PIECES>(g, t, staging, row0, LINES,
+                                              t.output + (group * BLOCKS + b0) * 4 * (GATED ? 8 : 16));
       named_sync(1 + group, WARPGROUP);
     }
 }

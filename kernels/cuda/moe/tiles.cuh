@@ -7,6 +7,7 @@
 #include "kernels/cuda/device/device.cuh"
 #include "kernels/cuda/device/hopper.cuh"
 #include "kernels/cuda/moe/moe.h"
+#include "kernels/quantize.h"
 
 /* Sums of tokens' choices that a second GEMM's blocks add up (moe/combine.cuh). */
 struct token_sums {
@@ -24,13 +25,15 @@ struct grouped {
   int num_experts, top_k;
   const void *x; /* where rows are gathered: [tokens, k], rows ld elements apart */
   int ld, k, outputs;
-  const float *w_scale;               /* of integers: one for each row of weights, as of biases, */
-  const float *x_scale;               /* and one for each row of x where those are integers, else NULL */
+  const float *w_scale; /* of integers: one for each row of weights, as of biases */
+  const float *x_scale; /* of rows of integers: [groups of k, ld_scale], else NULL */
+  int ld_scale;
   const float *bias;                  /* [num_experts * (outputs or, in pairs, 2 * outputs)] or NULL */
   float limit, gate_scale, up_offset; /* of units: min(gate, limit) / (1 + exp(-gate_scale gate)) (up + up_offset) */
-  int splits;      /* parts of k; more than one: out has float32 sums of each, [splits, most_rows, outputs] */
-  int most_rows;   /* rows of the map at most: tokens * top_k */
-  void *out;       /* else [rows, outputs] in the weights' type, float32 with integers */
+  int splits;    /* parts of k; more than one: out has float32 sums of each, [splits, most_rows, outputs] */
+  int most_rows; /* rows of the map at most: tokens * top_k */
+  void *out;     /* else [rows, outputs] of 16 bits, rows ld_out elements apart */
+  int ld_out;
   unsigned *queue; /* where blocks take their next tile from: 0 before and after */
   token_sums sums;
 };
@@ -40,6 +43,7 @@ enum {
   CONSUMERS = 2, /* warpgroups */
   FETCHING = 8,  /* the named barrier of the warpgroup that fetches */
   THREADS = (1 + CONSUMERS) * WARPGROUP,
+  FEW_COLUMNS = 8,  /* of tiles whose MMAs are those of warps, with weights of integers */
   PASS = 64,        /* rows that are stored at a time */
   MOST_SPLIT = 32,  /* rows of the largest tiles whose k is cut into parts, and whose blocks add choices up */
   MOST_PARTS = 256, /* of all choices, where blocks add them up */
@@ -48,26 +52,29 @@ enum {
   ROOM = 227 * 1024 - ALIGN
 };
 
-/* The type of sums of GEMMs with rows of X. */
-template <typename X> struct sum_of { typedef float type; };
-template <> struct sum_of<int8_t> { typedef int type; };
-
-/* The types of weights and rows. Integers are multiplied with integers, or with the parts of floats: of each 16
- * elements of a row first 16 of bf16 that are nearest to them and then 16 for what those leave over
- * (linear/int8_rows.cu). */
-template <typename W, typename X> struct factors {
+/* The types of weights, rows, and results of 16 bits. Integers are multiplied with integers, of which each
+ * TRI_INT8_GROUP of k have a scale, or become floats of the rows' type. */
+template <typename W, typename X, typename O> struct factors {
   typedef W weight;
   typedef X input;
-  typedef typename sum_of<X>::type sum;
+  typedef O output;
   enum {
-    SCALES = sizeof(W) == 1,
+    SCALES = sizeof(W) == 1, /* a scale for each row of weights */
     WIDENS = sizeof(W) < sizeof(X),
-    EACH = WIDENS ? 2 : 1,                  /* elements of x for one of k */
-    STEP = LINE / EACH / (int)sizeof(W),    /* elements of k at a time */
-    LINES = STEP * EACH * sizeof(X) / LINE, /* of a row of x in a step */
-    CHEAP = WIDENS ? 32 : 64                /* columns whose GEMMs are done sooner than weights come */
+    GROUPED = sizeof(X) == 1,        /* rows have scales */
+    STEP = LINE / (int)sizeof(X),    /* elements of k at a time */
+    CHEAP = sizeof(W) == 1 ? 32 : 64 /* columns whose GEMMs are done sooner than weights come */
   };
+  static_assert(!GROUPED || (int)STEP == (int)TRI_INT8_GROUP, "a step has one scale of each row");
 };
+
+/* Says how a unit's gate and up meet. */
+static inline void set_glu(grouped &g, tri_act act, float limit) {
+  bool oai = act == TRI_ACT_SWIGLU_OAI;
+  g.limit = oai ? limit : INFINITY;
+  g.gate_scale = oai ? 1.702f : 1;
+  g.up_offset = oai ? 1 : 0;
+}
 
 /* A part of a choice's GEMM: its row of all parts' rows, or -1, and the choice's weight. */
 struct alignas(8) part_of_choice {
@@ -91,22 +98,33 @@ struct tile {
   bool second; /* of a pair of GEMMs (moe/pair.cuh) */
 };
 
+/* A step's scales of COLS rows, where rows have any: as the copy engine begins at whole 16 bytes, that of row r is at
+ * first_row % 4 + r. */
+template <int COLS, bool GROUPED> struct scale_line {};
+template <int COLS> struct alignas(128) scale_line<COLS, true> {
+  enum { BOX = COLS + 4 };
+  float of_row[BOX];
+};
+
 /* Shared memory of a tile of 128 * BLOCKS weights' rows and COLS tokens' rows. */
 template <typename F, int BLOCKS, int COLS> struct room {
   enum {
     ROWS = CONSUMERS * 64 * BLOCKS,
     WEIGHTS = ROWS * F::STEP * sizeof(typename F::weight), /* bytes of a stage */
     BOX = COLS < 64 ? COLS : 64,                           /* rows that are fetched at a time */
-    INPUTS = COLS * LINE * F::LINES,
+    INPUTS = COLS * LINE,
+    SCALES = F::GROUPED ? (COLS + 4) * 4 : 0, /* bytes that are copied */
     ADDS = COLS <= MOST_SPLIT,
     LISTS = (2 * (MOST_EXPERTS + 1)) * 4 + (ADDS ? (int)sizeof(parts_room) : 0),
     STAGING = (COLS < PASS ? COLS : PASS) * LINE,
-    FIT = (ROOM - CONSUMERS * STAGING - LISTS - 512) / (WEIGHTS + INPUTS),
+    FIT = (ROOM - CONSUMERS * STAGING - LISTS - 512) /
+          (WEIGHTS + INPUTS + (F::GROUPED ? (int)sizeof(scale_line<COLS, F::GROUPED>) : 0)),
     STAGES = FIT > 8 ? 8 : FIT,
   };
   char weights[STAGES][WEIGHTS];
   char inputs[STAGES][INPUTS];
-  char staging[CONSUMERS][STAGING]; /* of results, or of a tile's scales */
+  char staging[CONSUMERS][STAGING]; /* of results */
+  scale_line<COLS, F::GROUPED> scales[STAGES];
   barrier full[STAGES], empty[STAGES];
   tile begun[STAGES];          /* which tile begins with a stage, */
   int taken;                   /* and which comes next, among those who fetch */
