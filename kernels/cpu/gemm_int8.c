@@ -48,8 +48,8 @@ static void add_columns(const tri_cpu_gemm_int8 *p, float *sums, int8_t *copy, i
   p->isa->int8_dot(&d);
 }
 
-/* Of one row, weights stream by whole columns; of more, a piece of x stays in the cache while all columns pass by. Sums
- * are added piece by piece either way. */
+/* Weights stream by whole columns for one row; for more, a piece of x stays in the cache while all columns pass by.
+ * Sums are added piece by piece either way. */
 void tri_cpu_gemm_int8_run(const tri_cpu_gemm_int8 *p, void *scratch) {
   float *sums = scratch;
   int8_t *copy = (int8_t *)(sums + (size_t)ROWS * (size_t)p->w.n);

@@ -350,10 +350,8 @@ size_t tri_cuda_int8_gated_workspace(const tri_gated_linear_args *a);
 cudaError_t tri_cuda_int8_gated(cudaStream_t stream, const tri_gated_linear_args *a, void *workspace, unsigned *queue,
                                 int num_sms);
 
-/* int8_prompt.c: the same of many rows of 16 bits, by widening weights; then ungated ones on any device. */
-bool tri_cuda_int8_prompt_fits(const tri_linear_args *a);
-size_t tri_cuda_int8_prompt_workspace(const tri_linear_args *a);
-void tri_cuda_int8_prompt(tri_backend *be, const tri_linear_args *a);
+/* linear.c: prompts with weights of int8, which are widened a slab of so many bytes at a time. */
+size_t tri_cuda_int8_slab_bytes(const tri_linear_args *a);
 bool tri_cuda_int8_gated_prompt_fits(const tri_gated_linear_args *a);
 void tri_cuda_int8_gated_prompt(tri_backend *be, const tri_gated_linear_args *a);
 /* linear.cu: rows first .. first + n - 1 of a weight of int8 as `type` of 16 bits; k in sixteens. */

@@ -50,7 +50,7 @@ static tri_status gated_linear_plan(tri_backend *be, const tri_gated_linear_args
   plan->variant = tri_cuda_choose_gated_linear(be, a);
   if (plan->variant) plan->workspace = 0;
   if (plan->variant == GATED_LINEAR_INT8) plan->workspace = tri_cuda_int8_gated_workspace(a);
-  if (plan->variant == GATED_LINEAR_INT8_PROMPT) plan->workspace = tri_cuda_int8_prompt_workspace(&a->up);
+  if (plan->variant == GATED_LINEAR_INT8_PROMPT) plan->workspace = tri_cuda_int8_slab_bytes(&a->up);
   return st;
 }
 static void gated_linear_launch(tri_backend *be, const tri_op_plan *plan, const tri_gated_linear_args *a) {

@@ -61,9 +61,18 @@ static bool tiles_are_cut(const tri_model_config *c, const tri_ledger_config *co
   return !c->mla.on && config->kv_dtype != TRI_F32;
 }
 
+/* Bytes of a slab of an int8 weight that a prompt's GEMM widens at a time (kernels/cuda/linear/linear.c). */
+static size_t slab_bytes(tri_weight_shape shape) {
+  enum { ROWS = 4096, ELEMENTS = 1 << 24 };
+  int64_t rows = ELEMENTS / shape.k / ROWS * ROWS;
+  if (rows < ROWS) rows = ROWS;
+  return (size_t)(rows < shape.n ? rows : shape.n) * (size_t)shape.k * 2;
+}
+
 /* An upper bound of what any op's plan asks for on a device (kernels/cuda): inputs that are rounded to the weights'
  * type or to int8, partial results of attention whose keys are split among blocks, the hidden units of chosen experts
- * and what their choices come to. A layer's ops have a chunk's rows, those after the last layer the logits'. */
+ * and what their choices come to, and weights of int8 that prompts widen. A layer's ops have a chunk's rows, those
+ * after the last layer the logits'. */
 static bool workspace_bytes(const tri_model_config *c, const tri_shard *s, const tri_limits *limits,
                             const tri_ledger_config *config, tri_ledger *l) {
   enum { BLOCKS = 2048, EXTRA = 8 }; /* parts of cut contexts at most; bytes for a row's scale and alignment */
@@ -72,10 +81,13 @@ static bool workspace_bytes(const tri_model_config *c, const tri_shard *s, const
   enum { SPLIT_EXPERTS = 16 << 20 }; /* bytes of the parts that the sums of few experts are cut into, at most */
   int chunk = tri_limits_chunk(limits), logits = tri_limits_logits(limits);
   size_t rows = (size_t)(chunk > logits ? chunk : logits), heads = (size_t)s->q_heads.count;
-  size_t widest = 0, partial, hidden;
+  size_t widest = 0, slab = 0, partial, hidden;
   for (int id = 0; id < TRI_W_COUNT; id++) {
     tri_weight_shape shape = tri_shard_weight_shape(c, s, (tri_weight_id)id);
-    if (!shape.vector && shape.n && (size_t)shape.k > widest) widest = (size_t)shape.k;
+    if (shape.vector || shape.n <= 0 || shape.k <= 0) continue;
+    if ((size_t)shape.k > widest) widest = (size_t)shape.k;
+    bool widened = config->quantization == TRI_QUANTIZE_INT8 && tri_weight_is_quantized(c, (tri_weight_id)id);
+    if (widened && slab_bytes(shape) > slab) slab = slab_bytes(shape);
   }
   size_t per_expert = (size_t)s->expert_ff.count * 2 + (size_t)c->hidden_size;
   bool has_experts = has_experts_here(c, s);
@@ -84,8 +96,9 @@ static bool workspace_bytes(const tri_model_config *c, const tri_shard *s, const
   size_t row = head > SHORT ? LONG : SHORT;
   size_t of_prompts = tiles_are_cut(c, config) ? PARTS * ROWS * row * sizeof(float) : 0;
   if (!tri_size_mul(rows, widest + EXTRA, &widest) || !tri_size_mul(widest, 2, &widest) ||
-      !tri_size_mul(BLOCKS, heads * head * sizeof(float), &partial) || !tri_size_add(partial, of_prompts, &partial) ||
-      !tri_size_mul(rows, (size_t)c->moe.top_k * per_expert, &hidden) || !tri_size_add(hidden, widest, &hidden))
+      !tri_size_add(widest, slab, &widest) || !tri_size_mul(BLOCKS, heads * head * sizeof(float), &partial) ||
+      !tri_size_add(partial, of_prompts, &partial) || !tri_size_mul(rows, (size_t)c->moe.top_k * per_expert, &hidden) ||
+      !tri_size_add(hidden, widest, &hidden))
     return false;
   if (has_experts && !tri_size_add(hidden, SPLIT_EXPERTS, &hidden)) return false;
   l->side_workspace = c->moe.has_shared ? widest : 0; /* the shared expert's inputs */

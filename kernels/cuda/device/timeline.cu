@@ -9,7 +9,7 @@
 
 enum { NODES = 4096, NAMES = 256, STEPS = 16 };
 
-/* Of the process: a build for measuring has one backend. */
+/* A build for measuring has one backend in a process. */
 static struct {
   const char *stamps[NAMES]; /* kernels that stamp */
   const char *node[NODES];   /* of the step that was recorded last */

@@ -171,7 +171,7 @@ static int8_cut cut_of(const tri_linear_args *a, bool gated, int num_sms) {
 
 static size_t aligned(size_t bytes) { return (bytes + 255) & ~(size_t)255; }
 
-/* Of rows as the kernel takes them. */
+/* The workspace that holds rows as the kernel takes them. */
 static size_t rows_bytes(const tri_linear_args *a) {
   if (a->int8_activations) return tri_cuda_rounded_bytes(a->x.rows, a->w.k);
   return a->x.dtype == TRI_F32 ? aligned((size_t)a->x.rows * (size_t)a->w.k * 2) : 0;
@@ -215,21 +215,27 @@ static cudaError_t launch(cudaStream_t stream, const tri_linear_args *a, const g
 template <typename F, bool GATED>
 static cudaError_t launch_cut(cudaStream_t stream, const tri_linear_args *a, const grouped &g, const int8_cut &c,
                               int num_sms) {
+  enum { BLOCKS = F::GROUPED ? 1 : 2 };
   if (c.cols == FEW_COLUMNS) return launch<F, 1, FEW_COLUMNS, GATED>(stream, a, g, num_sms);
   if (c.cols == 32) return launch<F, 1, 32, GATED>(stream, a, g, num_sms);
   if (c.cols == 64) return launch<F, 1, 64, GATED>(stream, a, g, num_sms);
-  return launch < F, F::GROUPED ? 1 : 2, 128, GATED > (stream, a, g, num_sms);
+  return launch<F, BLOCKS, 128, GATED>(stream, a, g, num_sms);
+}
+
+template <typename T, bool GATED>
+static cudaError_t launch_of(cudaStream_t stream, const tri_linear_args *a, const grouped &g, const int8_cut &c,
+                             int num_sms) {
+  typedef factors<int8_t, int8_t, T> integers;
+  typedef factors<int8_t, T, T> floats;
+  if (a->int8_activations) return launch_cut<integers, GATED>(stream, a, g, c, num_sms);
+  return launch_cut<floats, GATED>(stream, a, g, c, num_sms);
 }
 
 template <bool GATED>
 static cudaError_t launch_types(cudaStream_t stream, const tri_linear_args *a, const grouped &g, const int8_cut &c,
                                 int num_sms) {
-  if (a->x.dtype == TRI_F16)
-    return a->int8_activations ? launch_cut<factors<int8_t, int8_t, __half>, GATED>(stream, a, g, c, num_sms)
-                               : launch_cut<factors<int8_t, __half, __half>, GATED>(stream, a, g, c, num_sms);
-  return a->int8_activations
-             ? launch_cut<factors<int8_t, int8_t, __nv_bfloat16>, GATED>(stream, a, g, c, num_sms)
-             : launch_cut<factors<int8_t, __nv_bfloat16, __nv_bfloat16>, GATED>(stream, a, g, c, num_sms);
+  if (a->x.dtype == TRI_F16) return launch_of<__half, GATED>(stream, a, g, c, num_sms);
+  return launch_of<__nv_bfloat16, GATED>(stream, a, g, c, num_sms);
 }
 
 /* Makes rows as the kernel takes them. room: rows_bytes. */

@@ -126,8 +126,8 @@ static void few_rows_as_stored(cudaStream_t stream, const tri_linear_args &a) {
 
 /* True where rows can be read in pieces. */
 static bool is_aligned(const tri_linear_args &a) {
-  return a.w.k % (a.w.dtype == TRI_I8 ? 2 * PIECE : PIECE) == 0 && a.x.ld % (a.x.dtype == TRI_F32 ? 4 : PIECE) == 0 &&
-         (uintptr_t)a.x.data % 16 == 0 && (uintptr_t)a.w.data % 16 == 0;
+  int of_w = a.w.dtype == TRI_I8 ? 2 * PIECE : PIECE, of_x = a.x.dtype == TRI_F32 ? 4 : PIECE;
+  return a.w.k % of_w == 0 && a.x.ld % of_x == 0 && (uintptr_t)a.x.data % 16 == 0 && (uintptr_t)a.w.data % 16 == 0;
 }
 
 template <typename T, typename X, bool ROUNDS, int ROWS>

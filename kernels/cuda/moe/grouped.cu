@@ -174,6 +174,7 @@ static cudaError_t launch(cudaStream_t stream, const grouped &g, const void *w, 
 
 template <typename F, bool PAIRS>
 static cudaError_t launch_cut(cudaStream_t stream, const grouped &g, const void *w, const cut &c, int num_sms) {
+  enum { BLOCKS = F::GROUPED ? 1 : 2 };
   if constexpr (F::SCALES) {
     if (c.cols == FEW && c.blocks == 1) return launch<F, 1, FEW, PAIRS>(stream, g, w, num_sms);
     if (c.cols == FEW) return launch<F, 2, FEW, PAIRS>(stream, g, w, num_sms);
