@@ -180,9 +180,9 @@ static cudaError_t launch_cut(cudaStream_t stream, const grouped &g, const void 
     if (c.cols == FEW) return launch<F, 2, FEW, PAIRS>(stream, g, w, num_sms);
     if (c.cols == 32 && c.blocks == 1) return launch<F, 1, 32, PAIRS>(stream, g, w, num_sms);
     if (c.cols == 32) return launch<F, 2, 32, PAIRS>(stream, g, w, num_sms);
-    if (c.cols == 64) return launch < F, F::GROUPED ? 1 : 2, 64, PAIRS > (stream, g, w, num_sms);
+    if (c.cols == 64) return launch<F, BLOCKS, 64, PAIRS>(stream, g, w, num_sms);
   }
-  return launch < F, F::GROUPED ? 1 : 2, 128, PAIRS > (stream, g, w, num_sms);
+  return launch<F, BLOCKS, 128, PAIRS>(stream, g, w, num_sms);
 }
 
 template <typename F>
