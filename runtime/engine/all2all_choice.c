@@ -81,7 +81,7 @@ static tri_status make_trial(struct trial *t, const tri_all2all_config *c) {
   TRI_CHECK(take(t, t->ids_bytes, &t->weights));
   TRI_CHECK(take(t, t->all_ids_bytes, &t->all_experts));
   TRI_CHECK(take(t, t->all_ids_bytes, &t->all_weights));
-  /* each data-parallel rank has choices of its own, so that all experts get rows, as a router would have it */
+  /* Each data-parallel rank has choices of its own, so that all experts get rows, as a router would have it. */
   for (size_t i = 0; i < choices; i++)
     t->choices[i] = (int32_t)(tri_random_mix((uint64_t)c->d << 32 | i) % (uint64_t)c->num_experts);
   be->ops.upload(be, t->experts, t->choices, t->ids_bytes);
@@ -175,7 +175,7 @@ static tri_status add_boxes(tri_engine *e, const tri_all2all_config *c, bool *ca
     tri_fail(&why, st, "exchange", "%d data-parallel ranks", c->dp); /* the same in all columns */
   else if (e->device_column)
     st = e->backend->ops.comm_add_rows(e->backend, e->replica->column, &rows, &e->device_column, &why);
-  /* a vote by a sum: 0 on every rank only if none has failed */
+  /* A vote by a sum: 0 on every rank only if none has failed. */
   float missing = st != TRI_OK;
   tri_status told = tri_comm_all_reduce(c->stage, &missing, 1); /* one that fails says so, too: others wait for it */
   if (st != TRI_OK && st != TRI_UNSUPPORTED) return tri_fail(err, st, why.field, "%s", why.message);

@@ -154,8 +154,8 @@ tri_status tri_tiers_plan(const tri_tiers_config *config, tri_tiers **out, tri_e
     tri_fail(err, st, "memory", "no memory for the table of streamed weights");
     goto cleanup;
   }
-  /* a smaller ring reads less far ahead, which is better than a refusal; with two parts one arrives while the other is
-   * used */
+  /* A smaller ring reads less far ahead, which is better than a refusal; with two parts one arrives while the other is
+   * used. */
   int ring_parts = config->ring_parts;
   bool found = choose(t, config, ring_parts);
   while (!found && ring_parts > 2) found = choose(t, config, --ring_parts);

@@ -34,7 +34,7 @@ static search search_for(const char *dir, const char *begin, const char *end, ch
     snprintf(name, NAME_BYTES, "%s", e->d_name);
     result = FOUND;
   }
-  /* readdir returns NULL at the end and after a failure: errno, cleared above, distinguishes them */
+  /* readdir returns NULL at the end and after a failure: errno, cleared above, distinguishes them. */
   if (result == ABSENT && errno) result = UNREADABLE;
   closedir(d);
   return result;

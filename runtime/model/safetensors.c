@@ -243,7 +243,7 @@ static tri_status add_file(tri_checkpoint *c, const char *path, tri_status missi
   f->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe of this name must not hold us up */
   if (f->fd < 0)
     return tri_fail(err, errno == ENOENT ? missing : TRI_IO, path, "cannot open %s: %s", path, strerror(errno));
-  /* from here on tri_checkpoint_close closes and frees the file, whatever fails below */
+  /* From here on tri_checkpoint_close closes and frees the file, whatever fails below. */
   c->num_files++;
   f->path = tri_strdup(path);
   if (!f->path) return tri_fail(err, TRI_NO_MEMORY, path, "no memory for %s", path);
@@ -315,7 +315,7 @@ static tri_status read_index_entry(void *ctx, const char *key, const tri_json *v
 static tri_status check_index_entry(void *ctx, const char *key, const tri_json *value) {
   struct index_reader *r = ctx;
   const tri_st_tensor *t = tri_checkpoint_find(r->c, key);
-  /* read_index_entry has put a folder and a slash before every name */
+  /* read_index_entry has put a folder and a slash before every name. */
   const char *file = t ? strrchr(r->c->files[t->file].path, '/') + 1 : NULL;
   if (!t || strcmp(file, tri_json_as_str(value, NULL)))
     return tri_fail(r->err, TRI_CORRUPT, key, "tensor %.80s is not in the file that the index names", key);

@@ -12,7 +12,7 @@
 tri_status tri_slots_create(const tri_limits *limits, tri_slots **out) {
   tri_slots *s = tri_calloc(1, sizeof *s);
   if (!s) return TRI_NO_MEMORY;
-  /* one token more than a sequence can have: the sample after its last position is noted, too */
+  /* One token more than a sequence can have: the sample after its last position is noted, too. */
   size_t n = (size_t)limits->max_num_seqs, history = (size_t)limits->max_model_len + 1;
   s->limits = *limits;
   s->blocks_per_seq = (limits->max_model_len + limits->block_size - 1) / limits->block_size;
@@ -478,7 +478,7 @@ int tri_batch_cut(const tri_batch_builder *b, const tri_batch *from, int rows, t
   for (int first = 0; first < from->num_tokens; first += rows) {
     int end = at_most(first + rows, from->num_tokens);
     out[n] = cut_one(from, first, end, &seq, b->rows.chunk_start + used, b->rows.chunk_context + used);
-    /* a chunk has one start more than sequences: the end of the last one */
+    /* A chunk has one start more than sequences: the end of the last one. */
     used += out[n++].num_seqs + 1;
   }
   return n;

@@ -39,7 +39,7 @@ static tri_status expand(tok_trie *t, building *b, const tok_vocab *v, size_t at
   struct range r = b->ranges[at];
   uint32_t low = r.low;
   t->nodes[at].first = (uint32_t)t->count;
-  /* a token that ends here is the shortest of its range, and so the first */
+  /* A token that ends here is the shortest of its range, and so the first. */
   if (low < r.high && b->sorted[low]->len == r.depth) t->nodes[at].id = (uint32_t)(b->sorted[low++] - v->entries);
   while (low < r.high) {
     unsigned char byte = (unsigned char)b->sorted[low]->text[r.depth];

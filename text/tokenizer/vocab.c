@@ -37,7 +37,7 @@ static tri_status grow_slots(tok_vocab *v) {
   size_t cap = v->slots ? (v->slot_mask + 1) * 2 : 1024;
   struct tok_vocab_slot *slots = tri_malloc(cap, sizeof *slots);
   if (!slots) return TRI_NO_MEMORY;
-  /* all bits set: TOK_NO_ID, which marks an empty slot */
+  /* All bits set: TOK_NO_ID, which marks an empty slot. */
   memset(slots, 0xff, cap * sizeof *slots);
   for (size_t i = 0; v->slots && i <= v->slot_mask; i++)
     if (v->slots[i].id != TOK_NO_ID) insert(slots, cap - 1, v->slots[i].hash, v->slots[i].id);

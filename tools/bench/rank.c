@@ -40,7 +40,7 @@ tri_status tri_bench_rank_open_in(tri_comm *world, tri_parallel layout, int loca
   if (st != TRI_OK) tri_comm_destroy(world);
   TRI_CHECK(st);
   st = tri_rank_hardware_take(o, world, local_rank, local_size, 200, &hardware, err);
-  /* set before st is looked at: tri_bench_rank_close then frees what was made */
+  /* Set before st is looked at: tri_bench_rank_close then frees what was made. */
   out->backend = hardware.backend;
   out->pool = hardware.pool;
   out->threads = hardware.threads;

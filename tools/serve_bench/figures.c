@@ -71,7 +71,7 @@ static bench_summary summarize_refusals(const bench_load *l, double *room) {
 
 tri_status bench_figure_out(const bench_load *l, bench_figures *out) {
   double *room = tri_malloc(l->num, sizeof *room);
-  /* a load that ended at once has a duration, too: rates stay finite */
+  /* A load that ended at once has a duration, too: rates stay finite. */
   bench_figures f = {.seconds = ms(l->end_ns) * 1e-3 + 1e-12};
   if (!room) return TRI_NO_MEMORY;
   for (size_t i = 0; i < l->num; i++) {

@@ -79,7 +79,7 @@ static uint32_t clip(double x, uint32_t min, uint32_t max) {
 uint32_t bench_lengths_draw(const bench_lengths *l, size_t i, uint64_t *random) {
   double range = (double)l->max - (double)l->min;
   switch (l->distribution) {
-  /* bench_uniform is below 1: of range + 1 lengths the last one is max */
+  /* bench_uniform is below 1: of range + 1 lengths the last one is max. */
   case BENCH_UNIFORM: return l->min + (uint32_t)(bench_uniform(random) * (range + 1));
   case BENCH_NORMAL: return clip(l->min + range / 2 + draw_normal(random) * range / (2 * DEVIATIONS), l->min, l->max);
   case BENCH_LISTED: return l->listed[i % l->num_listed];
