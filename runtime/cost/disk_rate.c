@@ -43,6 +43,7 @@ static bool add_up(const tri_offload_folders *f, const int *fds, tri_disk_rate *
   return true;
 }
 
+/* A rate that all disks have shown together goes before one that is added up: they may share a controller. */
 static bool find_folders(const char *list, tri_disk_rate *out, bool *there) {
   tri_offload_folders f;
   int fds[TRI_STRIPES_MAX_FILES], count = 0;
@@ -62,6 +63,7 @@ static bool find_folders(const char *list, tri_disk_rate *out, bool *there) {
   return known;
 }
 
+/* Folders that are there but have no rate yet give none: that of the checkpoint's disk would be another disk's. */
 bool tri_disk_rate_kept(const tri_checkpoint *ckpt, const char *folders, tri_disk_rate *out) {
   bool there = false;
   *out = (tri_disk_rate){.num_disks = 1};
@@ -71,6 +73,8 @@ bool tri_disk_rate_kept(const tri_checkpoint *ckpt, const char *folders, tri_dis
   return find_kept(&fd, 1, &out->bytes_per_s, &out->num_disks);
 }
 
+/* The largest file lasts longest: one that ends early would measure how reads begin. Its first 256 MiB, or 0.3 s, are
+ * enough. */
 tri_status tri_disk_rate_measure(const tri_checkpoint *ckpt, tri_disk_figures *out, tri_error *err) {
   enum { MOST = 256 << 20 };
   static const double SECONDS = 0.3;

@@ -11,8 +11,6 @@
 #include "base/wait.h"
 
 /* Waits for one read and forgets what it brought. */
-/* Keeps as many reads under way as the reader has buffers, as while weights are streamed; a read at a time would
- * measure the disk's latency. */
 static tri_status take(tri_reader *r, tri_disk_figures *out, const size_t *sizes, tri_error *err) {
   int slot;
   void *data;
@@ -22,6 +20,9 @@ static tri_status take(tri_reader *r, tri_disk_figures *out, const size_t *sizes
   return TRI_OK;
 }
 
+/* Keeps as many reads under way as the reader has buffers, as while weights are streamed; a read at a time would
+ * measure the disk's latency. The first piece is shorter where the extent begins within a block: all later ones then
+ * begin with a block, and none is read twice. */
 static tri_status read_extent(tri_reader *r, const tri_reader_config *reads, const tri_stream_extent *x, int64_t end,
                               size_t *sizes, tri_disk_figures *out, tri_error *err) {
   for (size_t at = 0; at < x->bytes && tri_now_ns() < end;) {
@@ -81,6 +82,8 @@ static int add_device(dev_t *devices, int count, dev_t device) {
   return count + 1;
 }
 
+/* Devices are in the order of their numbers, so that a set of disks has one name however its folders are given. A
+ * device's number is of its host alone, hence the host's name. */
 void tri_disk_name_of(const dev_t *devices, int count, char out[TRI_DISK_NAME]) {
   struct utsname host;
   out[0] = 0;

@@ -53,7 +53,8 @@ static tri_status run_next(struct bench *b, int rows, double *flops) {
   return tri_run_linear(b->be, &a);
 }
 
-/* Times whole rounds of the matrices, so that each has its part. */
+/* Times whole rounds of the matrices, so that each has its part. The first round is not timed: it brings pages and
+ * caches into the state of the others. */
 static tri_status time_rows(struct bench *b, int rows, double *flops_per_s) {
   double best = 0, seconds, ignored = 0;
   for (int i = 0; i < b->share->sample.num_gemms; i++) TRI_CHECK(run_next(b, rows, &ignored));

@@ -3,6 +3,7 @@
 
 #include <math.h>
 
+/* Files and the link are read at the same time, so that the slower of both decides. */
 double tri_streaming_pass(const tri_streaming *s, int stage) {
   const tri_streaming_share *at = &s->shares[stage];
   double disk = at->file_bytes > 0 ? at->file_bytes / s->disk_bytes_per_s : 0;
@@ -10,6 +11,8 @@ double tri_streaming_pass(const tri_streaming *s, int stage) {
   return fmax(disk, link);
 }
 
+/* A step of one micro-batch passes the stages one after the other (sum). With as many micro-batches as stages the
+ * slowest stage always has work, and each micro-batch waits for all of them there. */
 double tri_streaming_decode(const tri_streaming *s, int sequences, double context) {
   const tri_cost_model *m = s->model;
   tri_cost_load l = tri_cost_decode_load(m, sequences, context);
@@ -35,6 +38,8 @@ static bool hides(const tri_streaming *s, int64_t tokens) {
   return true;
 }
 
+/* A bisection: products take longer with every token and a pass does not. Steps of too_few tokens never hide it, those
+ * of `enough` do. */
 int64_t tri_streaming_hiding_tokens(const tri_streaming *s, int64_t most) {
   int64_t too_few = 0, enough = most;
   if (!hides(s, most)) return 0;

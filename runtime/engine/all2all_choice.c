@@ -81,6 +81,7 @@ static tri_status make_trial(struct trial *t, const tri_all2all_config *c) {
   TRI_CHECK(take(t, t->ids_bytes, &t->weights));
   TRI_CHECK(take(t, t->all_ids_bytes, &t->all_experts));
   TRI_CHECK(take(t, t->all_ids_bytes, &t->all_weights));
+  /* Each data-parallel rank has choices of its own, so that all experts get rows, as a router would have it. */
   for (size_t i = 0; i < choices; i++)
     t->choices[i] = (int32_t)(tri_random_mix((uint64_t)c->d << 32 | i) % (uint64_t)c->num_experts);
   be->ops.upload(be, t->experts, t->choices, t->ids_bytes);
@@ -174,6 +175,7 @@ static tri_status add_boxes(tri_engine *e, const tri_all2all_config *c, bool *ca
     tri_fail(&why, st, "exchange", "%d data-parallel ranks", c->dp); /* the same in all columns */
   else if (e->device_column)
     st = e->backend->ops.comm_add_rows(e->backend, e->replica->column, &rows, &e->device_column, &why);
+  /* A vote by a sum: 0 on every rank only if none has failed. */
   float missing = st != TRI_OK;
   tri_status told = tri_comm_all_reduce(c->stage, &missing, 1); /* one that fails says so, too: others wait for it */
   if (st != TRI_OK && st != TRI_UNSUPPORTED) return tri_fail(err, st, why.field, "%s", why.message);
@@ -186,7 +188,8 @@ static tri_status add_boxes(tri_engine *e, const tri_all2all_config *c, bool *ca
   return TRI_OK;
 }
 
-/* Sets the one form that is wanted, where there is but one. */
+/* Sets the one form that is wanted, where there is but one. With deterministic sums nothing is timed: the next start
+ * might choose another form, and with it another order of sums. */
 static tri_status choose_on_device(tri_engine *e, const tri_all2all_config *c, int *form, tri_error *err) {
   bool can = false;
   if (*form == TRI_ALL2ALL_ALLGATHER) return TRI_OK;

@@ -23,6 +23,7 @@ size_t tri_embed_result_bytes(size_t rows, size_t cols) {
   return sizeof(struct packed_header) + rows * cols * sizeof(float);
 }
 
+/* Rows may lie apart in the matrix (ld) and lie without gaps in the bytes. */
 size_t tri_embed_result_pack(const tri_embed_result *r, void *buf, size_t cap) {
   const tri_mat *m = &r->values;
   struct packed_header h = {

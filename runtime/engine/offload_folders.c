@@ -14,6 +14,7 @@ static tri_status refuse(const char *folder, const char *why, tri_error *err) {
   return tri_fail(err, TRI_INVALID_ARGUMENT, "nvme_path", "there is no folder %s for packs: %s", folder, why);
 }
 
+/* By device and inode: realpath resolves links, but a folder that is mounted twice has two paths. */
 static bool is_same(const char *a, const char *b) {
   struct stat x, y;
   return !stat(a, &x) && !stat(b, &y) && x.st_dev == y.st_dev && x.st_ino == y.st_ino;

@@ -212,6 +212,7 @@ size_t tri_offload_place(const tri_tiers *t, const tri_weight_map *m, int sharin
   return placed;
 }
 
+/* A part may begin at any multiple of the alignment: a whole one for each is an upper bound. */
 bool tri_offload_home_bytes(const tri_weight_map *m, int num_layers, size_t *bytes) {
   *bytes = 0;
   for (int i = 0; i < num_layers * TRI_LAYER_PARTS; i++)

@@ -12,7 +12,9 @@
 /* MOST_RANKS: of a column, on all hosts. */
 enum { MOST_RANKS = 256 };
 
-/* The boot of the kernel, and the processes that this one can see by their numbers. */
+/* The boot of the kernel, and the processes that this one can see by their numbers. Containers of one machine have one
+ * boot and namespaces of their own: they are hosts apart, since they cannot open each other's memory by a process
+ * number. */
 uint64_t tri_offload_host(void) {
   static const char *const links[] = {"/proc/self/ns/pid", "/proc/self/ns/user"};
   uint64_t h = TRI_HASH_SEED;
@@ -62,7 +64,10 @@ static void tell_why(const tri_error *why) {
   tri_log(TRI_LOG_WARN, "engine", "each rank of this host reads all of its streamed weights: %s", why->message);
 }
 
-/* Makes the memory of the first rank's, and opens it on the others. Ranks that share none take part. */
+/* Makes the memory of the first rank's, and opens it on the others. Ranks that share none take part. Three steps: the
+ * first rank makes the memory and its name reaches the others, the others open it, and all learn who succeeded. It is
+ * used only if all of them have it: a rank without it would never read its share. From the second exchange on `streams`
+ * means that a rank has it. */
 static tri_status connect(tri_comm *c, tri_offload_rank *own, tri_offload_rank *all, tri_split **out, tri_error *err) {
   tri_error why = {0};
   tri_split *s = NULL;

@@ -29,7 +29,8 @@ tri_swap_turns tri_swap_find_turns(const tri_swap_rank *all, int count, int own)
   return t;
 }
 
-/* Each rank of a host measures while the others of it wait. */
+/* Each rank of a host measures while the others of it wait. All ranks take part in as many rounds as the host with the
+ * most ranks needs: tri_engine_agree is a collective. */
 static tri_status measure_alone(tri_engine *e, tri_swap_rank *own, const tri_swap_rank *all, tri_error *err) {
   int count = e->replica->world->size, most = 0, number = 0;
   for (int r = 0; r < count; r++) {

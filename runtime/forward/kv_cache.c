@@ -51,6 +51,7 @@ cleanup:
   return tri_fail(err, st, "kv_cache", "no memory for %d KV blocks", num_blocks);
 }
 
+/* The memory stays that of `from`: with memory NULL tri_kv_cache_destroy frees the list of layers alone. */
 tri_status tri_kv_cache_borrow(const tri_kv_cache *from, int num_layers, tri_kv_cache **out) {
   tri_kv_cache *kv = tri_calloc(1, sizeof *kv);
   if (!kv || !(kv->layers = tri_calloc((size_t)num_layers, sizeof *kv->layers))) {

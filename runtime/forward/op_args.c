@@ -82,6 +82,7 @@ tri_rope_angles_args tri_rope_of(const tri_walk *w) {
   };
 }
 
+/* A row of qkv: the heads of queries, then those of keys, then those of values, head_dim each. */
 tri_mat tri_queries_of(const tri_walk *w) {
   const tri_forward *f = w->f;
   tri_mat qkv = tri_rows(f->buf.qkv, w->b->num_tokens);
@@ -184,6 +185,8 @@ tri_linear_args tri_down_of(const tri_walk *w, const tri_weight *weight, const t
   return a;
 }
 
+/* is_sum: the residual is what was there plus the result, unscaled, and nothing else. is_whole: no other rank, and no
+ * host, has a part of the result that is still to be added. */
 bool tri_adds_in_place(const tri_walk *w) {
   const tri_forward_config *cfg = &w->f->cfg;
   const tri_norm_config *n = &cfg->model->norm;

@@ -13,6 +13,7 @@ tri_status tri_source_create(const tri_forward_config *decoder, const tri_checkp
   TRI_TRY(tri_shard_make(&s->model, decoder->shard.p, &shard, err));
   TRI_TRY(ckpt ? tri_weights_load(decoder->backend, &s->model, &shard, ckpt, dtype, quantization, &s->weights, err)
                : tri_weights_dummy(decoder->backend, &s->model, &shard, seed, dtype, quantization, &s->weights, err));
+  /* One table for both passes: the decoder's weights outlive the source. */
   s->weights->global[TRI_W_EMBED] = decoder->weights->global[TRI_W_EMBED];
   TRI_TRY(tri_kv_cache_borrow(decoder->kv, shard.layers.count, &s->kv));
   tri_forward_config fc = *decoder;

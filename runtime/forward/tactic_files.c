@@ -14,7 +14,8 @@ void tri_tactic_file_shipped(char out[PATH_MAX]) {
   if (n <= 0 || n >= PATH_MAX) out[0] = 0;
 }
 
-/* "NVIDIA H200, sm_90" becomes "nvidia-h200-sm-90". */
+/* "NVIDIA H200, sm_90" becomes "nvidia-h200-sm-90". What is no letter or digit becomes a hyphen, one for several: a
+ * device's name cannot lead out of the folder. */
 static void name_of(const char *key, char out[TRI_TACTICS_KEY]) {
   size_t n = 0;
   for (; *key && n + 1 < TRI_TACTICS_KEY; key++) {
@@ -44,6 +45,7 @@ static tri_status load(tri_tactics *c, const char *key, const char *path, int *c
   return st;
 }
 
+/* A file that is absent is the usual case. A wrong one costs measuring again, and no more: it is a warning. */
 static void load_or_say(tri_tactics *c, const char *key, const char *path, int *count) {
   tri_error err = {0};
   tri_status st = load(c, key, path, count, &err);
@@ -55,6 +57,7 @@ void tri_tactic_files_load(tri_tactics *c, const char *key, const char *shipped,
   load_or_say(c, key, cache, &counts[1]);
 }
 
+/* A file that cannot be read counts as empty: the new one replaces it. */
 tri_status tri_tactic_file_add(const char *path, const char *key, const tri_tactics *measured, tri_error *err) {
   tri_tactics *all = NULL;
   char *text = NULL;

@@ -147,6 +147,7 @@ static tri_status measure_stages(const tri_forward_config *config, tri_error *er
   tri_status st = tri_tactics_create(&own), measured = TRI_OK;
   if (st == TRI_OK) st = tri_tactics_create(&all);
   if (st == TRI_OK && !g->p.tp_rank && !g->p.dp_rank) st = measured = measure(config, own, err);
+  /* The first stage is the last to share: what it has replaces the tactics of others. */
   for (int stage = g->p.pp - 1; stage >= 0; stage--) {
     tri_status shared = share(config, own, tri_replica_rank(g, stage, 0, 0), all);
     if (st == TRI_OK) st = shared;

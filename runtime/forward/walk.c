@@ -86,6 +86,8 @@ static int class_of(const tri_walk *w, const tri_layer *y) {
 }
 _Static_assert(TRI_LAYER_LOCAL + TRI_LAYER_SPARSE < 4 && TRI_LAYER_CLASSES == 64, "a class has six bits");
 
+/* A PLAN walk emits only the first layer of each class and notes where its plans begin. A LAUNCH walk emits all layers,
+ * each with the plans of its class. */
 bool tri_walk_enter_layer(tri_walk *w, const tri_layer *y) {
   tri_forward *f = w->f;
   int class = class_of(w, y);
@@ -140,6 +142,7 @@ static void list_attention(tri_walk *w, const tri_attention_args *a) {
     w->st = TRI_OVERFLOW;
 }
 
+/* Products are counted also without a place to put them: a first walk says how large the array has to be. */
 static void list(tri_walk *w, tri_op op, const void *args) {
   if (op == TRI_KERNEL_attention) list_attention(w, args);
   const tri_gated_linear_args *gated = op == TRI_KERNEL_gated_linear ? args : NULL;
@@ -161,6 +164,7 @@ static tri_op_plan *next_plan(tri_walk *w) {
   return NULL;
 }
 
+/* The side stream runs while the main one does, and needs a workspace of its own. */
 static void plan_made(tri_walk *w, const tri_op_plan *plan) {
   if (w->on_side && plan->workspace > w->side_workspace) w->side_workspace = plan->workspace;
 }

@@ -4,6 +4,8 @@
 const tri_weight_id tri_expert_weights[TRI_EXPERT_WEIGHTS] = {TRI_W_EXPERT_UP, TRI_W_EXPERT_UP_BIAS, TRI_W_EXPERT_DOWN,
                                                               TRI_W_EXPERT_DOWN_BIAS};
 
+/* A stacked weight has the rows of all slots one after the other, and a scale for each row: a slot's are one run of
+ * either. A bias is a weight of one column without scales; so six runs are the most. */
 static void add_rows(tri_expert_part *parts, int *n, const void *data, size_t row_bytes, const tri_weight *w, int slots,
                      int slot) {
   size_t bytes = (size_t)(w->n / slots) * row_bytes;

@@ -20,6 +20,8 @@ static bool add_weight(size_t slot_bytes, size_t slot_rows, bool scaled, int slo
   return add((size_t)slots, slot_bytes, end) && (!scaled || add((size_t)slots, slot_rows * sizeof(float), end));
 }
 
+/* Adds up in the order and with the alignment in which bind_all places: a ledger counts with this number before there
+ * is memory to bind. */
 tri_status tri_hot_weights_bytes(const tri_model_config *c, const tri_shard *s, const tri_weight_map *m, int slots,
                                  size_t *out) {
   size_t end = 0, all = (size_t)s->slots.count;
@@ -34,6 +36,7 @@ tri_status tri_hot_weights_bytes(const tri_model_config *c, const tri_shard *s, 
   return TRI_OK;
 }
 
+/* More slots take more memory, so that the first number that fits, from all of them down, is the largest. */
 int tri_hot_weights_fit(const tri_model_config *c, const tri_shard *s, const tri_weight_map *m, size_t room) {
   int slots = s->slots.count;
   size_t bytes;

@@ -207,6 +207,7 @@ static tri_status find_scheme(const tri_stored *stored, tri_packed *p, const str
     found = true;
   }
   if (found) return TRI_OK;
+  /* No scheme has these shapes: the error says what the first one asks for, of codes or else of scales. */
   TRI_CHECK(take_codes(p, w, stored->schemes[0].bits, err));
   l.bits = stored->schemes[0].bits;
   groups_of(p, &stored->schemes[0], &l);

@@ -34,6 +34,7 @@ static void clear(tri_tiers *t) {
   t->resident = t->streamed = 0;
 }
 
+/* An empty part stays: there is nothing to stream. */
 static void put(tri_tiers *t, const tri_tiers_config *c, int part, bool stays) {
   size_t bytes = c->part_bytes[part];
   if (stays || !bytes) {
@@ -77,7 +78,7 @@ static bool fits(tri_tiers *t, const tri_tiers_config *c, int ring_parts) {
          t->resident <= c->room - t->ring_bytes;
 }
 
-/* Finds the largest share that fits. */
+/* Finds the largest share that fits. 40 halvings leave a share of 2^-40: a byte of a terabyte. */
 static bool choose_share(tri_tiers *t, const tri_tiers_config *c, int ring_parts) {
   enum { HALVINGS = 40 };
   double low = 0, high = 1;
@@ -153,6 +154,8 @@ tri_status tri_tiers_plan(const tri_tiers_config *config, tri_tiers **out, tri_e
     tri_fail(err, st, "memory", "no memory for the table of streamed weights");
     goto cleanup;
   }
+  /* A smaller ring reads less far ahead, which is better than a refusal; with two parts one arrives while the other is
+   * used. */
   int ring_parts = config->ring_parts;
   bool found = choose(t, config, ring_parts);
   while (!found && ring_parts > 2) found = choose(t, config, --ring_parts);

@@ -76,6 +76,8 @@ bool tri_weight_is_of_experts(tri_weight_id id) {
   return id == TRI_W_EXPERT_UP || id == TRI_W_EXPERT_UP_BIAS || id == TRI_W_EXPERT_DOWN || id == TRI_W_EXPERT_DOWN_BIAS;
 }
 
+/* A layer has either an MLP (DENSE) or experts (SPARSE). Both kinds may occur in one model, as where the first layers
+ * have no experts. */
 bool tri_weight_in_layer(const tri_model_config *c, tri_weight_id id, int layer) {
   bool dense = weights[id].place == DENSE;
   if (!dense && weights[id].place != SPARSE) return true;

@@ -24,6 +24,7 @@ struct reader {
   tri_error *err;
 };
 
+/* null counts as absent: files write it for what has no value, whatever the key's type. */
 static tri_status read_key(void *ctx, const char *key, const tri_json *value) {
   struct reader *r = ctx;
   const tri_config_key *k = tri_config_key_find(r->c->arch, key);
@@ -111,6 +112,8 @@ tri_status tri_config_encoder(tri_model_config *c, const tri_json *root, tri_err
   return c->head.has_classifier ? read_labels(root, c, err) : TRI_OK;
 }
 
+/* A list of layer_types decides alone where there is one (read_layer_types); the rule of a family is for files without
+ * it. */
 void tri_config_local_layers(tri_model_config *c, const tri_json *root, int first, int step) {
   if (!c->attention.window || tri_json_kind_of(tri_json_get(root, "layer_types")) != TRI_JSON_NULL) return;
   for (int l = first; l < c->num_layers; l += step) c->layer_flags[l] |= TRI_LAYER_LOCAL;

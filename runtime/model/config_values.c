@@ -19,6 +19,7 @@ static const tri_config_key common_keys[] = {
     {0},
 };
 
+/* Written as what must hold, so that NaN is refused, too. */
 static tri_status check_range(const char *key, double x, double min, double max, tri_error *err) {
   if (x >= min && x <= max) return TRI_OK;
   return tri_fail(err, TRI_OUT_OF_RANGE, key, "%s is %.15g, the range is %.15g to %.15g", key, x, min, max);
@@ -38,6 +39,7 @@ static tri_status read_bool(const char *key, const tri_json *v, bool *out, tri_e
   return tri_fail(err, TRI_INVALID_ARGUMENT, key, "%s must be true or false", key);
 }
 
+/* Fields are offsets into *c. An `also` of 0 means none: at 0 lies a pointer, which no key sets. */
 tri_status tri_config_set(tri_model_config *c, const tri_config_key *k, const tri_json *v, tri_error *err) {
   void *at = (char *)c + k->field;
   bool on = false;
@@ -64,6 +66,7 @@ tri_status tri_config_set(tri_model_config *c, const tri_config_key *k, const tr
   return TRI_OK;
 }
 
+/* A family's own row goes before the common one of the same key: it may have another range or field. */
 const tri_config_key *tri_config_key_find(const tri_arch *arch, const char *key) {
   const tri_config_key *tables[] = {arch->keys, common_keys};
   for (int t = 0; t < 2; t++)

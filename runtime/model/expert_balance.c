@@ -287,6 +287,8 @@ static double most_rows(const struct hosts *h, int num_experts, const int32_t *e
   return most;
 }
 
+/* The placement that keeps groups on hosts is taken unless the one that ignores hosts has a busiest share that is
+ * lighter by more than TRI_EXPERT_HOST_COST percent. */
 tri_status tri_expert_rebalance_hosts(const uint64_t *rows, int num_experts, int num_slots, int ep, int num_groups,
                                       const int32_t *host_of, int32_t *expert_of) {
   tri_status st = tri_expert_rebalance(rows, num_experts, num_slots, ep, expert_of);
@@ -356,6 +358,8 @@ static tri_status print_row(tri_buf *out, const int32_t *expert_of, int num_slot
   return print(out, "]");
 }
 
+/* The figure over all layers is the sum of the shares' mean rows over the sum of the busiest shares': a layer with many
+ * rows counts for more than one with few, as it does in a step's time. */
 tri_status tri_expert_rebalance_all(const tri_expert_counts *c, int num_redundant, int ep, const int32_t *host_of,
                                     tri_buf *out, double *balancedness, tri_error *err) {
   int slots = c->num_experts + num_redundant;

@@ -69,7 +69,9 @@ static int free_slots(const struct filling *f, int share, int *first) {
   return n;
 }
 
-/* One slot of each expert, in shares that leave room for equal numbers of copies. */
+/* One slot of each expert, in shares that leave room for equal numbers of copies. Each share keeps as many slots free
+ * as its part of the copies is. These parts add up to all copies, so that an expert that is left always finds a
+ * share. */
 static void fill_first(struct filling *f, tri_expert_strategy strategy, int num_experts) {
   int copies = f->num_slots - num_experts, share = 0, slot = 0;
   for (int e = 0; e < num_experts; e++) {
@@ -95,7 +97,8 @@ static bool swap_in(struct filling *f, int expert, int free_share, int free_slot
   return false;
 }
 
-/* A further slot for an expert: in the share with the most free ones that does not have it. */
+/* A further slot for an expert: in the share with the most free ones that does not have it. An expert that is twice in
+ * a share is the last resort: its second slot there takes no load off other ranks. */
 static void fill_copy(struct filling *f, int expert) {
   int best = -1, most = 0, at = -1, any = -1, any_slot = -1;
   for (int share = 0; share < f->ep; share++) {
@@ -193,7 +196,7 @@ static tri_status wrong(const struct reading *r, const char *field) {
   return tri_fail(r->err, TRI_CORRUPT, "init_expert_location", "%.200s: %s", r->path, field);
 }
 
-/* layer: of the model. */
+/* layer: of the model. Every expert needs a slot: rows that choose one without would have no rank to compute them. */
 static tri_status read_row(const struct reading *r, const tri_json *row, int layer, int32_t *expert_of) {
   const tri_expert_placement *p = r->p;
   int slots = (int)tri_json_size(row);

@@ -34,6 +34,7 @@ static search search_for(const char *dir, const char *begin, const char *end, ch
     snprintf(name, NAME_BYTES, "%s", e->d_name);
     result = FOUND;
   }
+  /* readdir returns NULL at the end and after a failure: errno, cleared above, distinguishes them. */
   if (result == ABSENT && errno) result = UNREADABLE;
   closedir(d);
   return result;
@@ -72,6 +73,8 @@ static tri_status refuse_adapter(const char *dir, tri_error *err) {
   return st;
 }
 
+/* A folder that is not there is no matter of this function: what opens config.json says so. An adapter is looked for
+ * first, since its folder may have its base's config.json, too. */
 tri_status tri_folder_check(const char *dir, tri_error *err) {
   char name[NAME_BYTES], path[4096 + NAME_BYTES];
   struct stat sb;

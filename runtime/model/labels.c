@@ -40,6 +40,7 @@ static tri_status read_name(void *ctx, const char *key, const tri_json *value) {
   return r->labels->names[i] ? TRI_OK : TRI_NO_MEMORY;
 }
 
+/* Names are in the order of tri_problem. A file without the key leaves SINGLE, which is 0. */
 static tri_status read_problem(const tri_json *root, tri_problem *out, tri_error *err) {
   static const char *const names[] = {"single_label_classification", "multi_label_classification", "regression"};
   const tri_json *v = tri_json_get(root, "problem_type");

@@ -11,6 +11,7 @@
 /* All kinds come down to frequencies inv_freq[i] = theta^(-2i/dim), changed once here, and a factor on cos and sin.
  * Only what depends on a sequence's length is left for the step: DYNAMIC, which computes a base, and BY_LENGTH, which
  * chooses between two tables. */
+
 /* The numbers a scaling section may carry; NaN where absent. */
 struct params {
   double theta, factor, partial, low_freq, high_freq, original, attention, beta_fast, beta_slow, mscale, mscale_all_dim;

@@ -108,6 +108,8 @@ static tri_status parse_tensor(void *ctx, const char *key, const tri_json *value
   return TRI_OK;
 }
 
+/* Where an entry is wrong nothing is counted and nothing refused here: parse_tensor sees it again. `last` is for the
+ * message about a file that ends too early, which is worth more than one about its first tensor beyond the end. */
 static tri_status measure(void *ctx, const char *key, const tri_json *value) {
   struct parser *p = ctx;
   int64_t end;
@@ -191,6 +193,7 @@ static tri_status read_exact(int fd, void *buf, size_t bytes, uint64_t offset) {
   return TRI_OK;
 }
 
+/* Names are not copied: they stay in the memory of the file, which lives as long as the checkpoint. */
 static tri_status append_tensors(tri_checkpoint *c, int file, tri_st_tensor *t, size_t n, uint64_t data_start) {
   tri_st_tensor *all = tri_grow(c->tensors, c->num_tensors, c->num_tensors + n, sizeof *all);
   if (!all) return TRI_NO_MEMORY;
@@ -240,6 +243,7 @@ static tri_status add_file(tri_checkpoint *c, const char *path, tri_status missi
   f->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe of this name must not hold us up */
   if (f->fd < 0)
     return tri_fail(err, errno == ENOENT ? missing : TRI_IO, path, "cannot open %s: %s", path, strerror(errno));
+  /* From here on tri_checkpoint_close closes and frees the file, whatever fails below. */
   c->num_files++;
   f->path = tri_strdup(path);
   if (!f->path) return tri_fail(err, TRI_NO_MEMORY, path, "no memory for %s", path);
@@ -311,6 +315,7 @@ static tri_status read_index_entry(void *ctx, const char *key, const tri_json *v
 static tri_status check_index_entry(void *ctx, const char *key, const tri_json *value) {
   struct index_reader *r = ctx;
   const tri_st_tensor *t = tri_checkpoint_find(r->c, key);
+  /* read_index_entry has put a folder and a slash before every name. */
   const char *file = t ? strrchr(r->c->files[t->file].path, '/') + 1 : NULL;
   if (!t || strcmp(file, tri_json_as_str(value, NULL)))
     return tri_fail(r->err, TRI_CORRUPT, key, "tensor %.80s is not in the file that the index names", key);
@@ -364,6 +369,7 @@ int tri_checkpoint_num_files(const tri_checkpoint *c) { return c->num_files; }
 int tri_checkpoint_fd(const tri_checkpoint *c, int file) { return c->files[file].fd; }
 const char *tri_checkpoint_path(const tri_checkpoint *c, int file) { return c->files[file].path; }
 
+/* Only after finish_open, which sorts. */
 const tri_st_tensor *tri_checkpoint_find(const tri_checkpoint *c, const char *name) {
   tri_st_tensor key = {.name = name};
   return c->num_tensors ? bsearch(&key, c->tensors, c->num_tensors, sizeof key, by_name) : NULL;

@@ -33,7 +33,8 @@ struct reader {
   tri_error *err;
 };
 
-/* Notes one of the poolings that a file asks for. key: in the file. */
+/* Notes one of the poolings that a file asks for. key: in the file. With a wish (--pooling) all that the file says is
+ * accepted, as the wish replaces it. */
 static tri_status add_pooling(struct reader *r, const char *key, const char *name, tri_pooling pooling) {
   r->out->pooling = pooling;
   if (r->wish != TRI_POOL_NONE) return TRI_OK;
@@ -181,6 +182,7 @@ cleanup:
   return st;
 }
 
+/* The pooling is, in this order, the wish's, that of modules.json, the model's own pooler, and the mean. */
 tri_status tri_model_config_pool(const char *dir, tri_pooling wish, tri_model_config *c, tri_error *err) {
   bool free_choice = c->encoder && !c->head.has_classifier;
   if (!free_choice && wish != TRI_POOL_NONE)

@@ -21,7 +21,8 @@ typedef struct file_hash {
   uint8_t bytes[HEADER_PIECE];
 } file_hash;
 
-/* Adds bytes of the file, as many of them as are left from there on. */
+/* Adds bytes of the file, as many of them as are left from there on. The state is mixed between two reads: the same
+ * blocks in another order have another hash. */
 static tri_status add(file_hash *f, uint64_t at, size_t n, tri_error *err) {
   ssize_t got = pread(f->fd, f->bytes, n, (off_t)at);
   if (got < 0) return tri_fail(err, TRI_IO, "model", "cannot read %.200s: %s", f->path, strerror(errno));
@@ -41,6 +42,8 @@ static tri_status add_header(file_hash *f, uint64_t size, uint64_t *end, tri_err
   return TRI_OK;
 }
 
+/* The stride is the same in all files, so that each has blocks in proportion to its size. The last block of a file is
+ * always one of them: a file that was allocated whole and filled in part differs there. */
 static tri_status add_file(const tri_checkpoint *c, int number, uint64_t stride, uint64_t *sum, tri_error *err) {
   file_hash f = {.fd = tri_checkpoint_fd(c, number), .path = tri_checkpoint_path(c, number)};
   struct stat sb;

@@ -12,6 +12,7 @@
 tri_status tri_slots_create(const tri_limits *limits, tri_slots **out) {
   tri_slots *s = tri_calloc(1, sizeof *s);
   if (!s) return TRI_NO_MEMORY;
+  /* One token more than a sequence can have: the sample after its last position is noted, too. */
   size_t n = (size_t)limits->max_num_seqs, history = (size_t)limits->max_model_len + 1;
   s->limits = *limits;
   s->blocks_per_seq = (limits->max_model_len + limits->block_size - 1) / limits->block_size;
@@ -109,7 +110,9 @@ void tri_slot_learn(tri_slots *slots, const tri_sample_row *sample, uint32_t tok
   if (s->length <= sample->position) s->sampled = -1; /* else it has been fed, and another sample follows it */
 }
 
-/* Reads the parameter block at *at and moves past it. */
+/* Reads the parameter block at *at and moves past it. Counts are bounded by the slot's arrays and by the plan's end
+ * before anything is copied. The struct is copied, too: it need not be aligned in the plan. Parameters take away the
+ * mask; set_mask runs after this function. */
 static tri_status read_params(tri_slot *slot, const char **at, const char *end) {
   tri_plan_params p;
   if ((size_t)(end - *at) < sizeof p) return TRI_CORRUPT;
@@ -161,13 +164,16 @@ static tri_status place_blocks(const tri_slots *slots, tri_slot *slot, const tri
   return TRI_OK;
 }
 
-/* Forgets the sequence that the slot held. */
+/* Forgets the sequence that the slot held. A new life: results of the old sequence that are still under way are then
+ * dropped (tri_slot_learn). */
 static void clear_slot(tri_slot *s) {
   s->length = s->num_history = 0;
   s->sampled = -1;
   s->life++;
 }
 
+/* Blocks are shared, not copied. Where the fork is to write into a shared one, the plan gives it another block in its
+ * place and a copy to fill it. */
 static void fork_slot(const tri_slots *slots, tri_slot *to, const tri_slot *from) {
   clear_slot(to);
   to->length = from->length;
@@ -388,8 +394,8 @@ tri_status tri_batch_build(tri_batch_builder *b, tri_slots *slots, const tri_pla
   return is_as_told(&b->batch, b->longest) ? TRI_OK : TRI_CORRUPT;
 }
 
-/* Row i of a sequence that does not exist. */
-/* A row that changes nothing: it writes no keys (kv_slot -1), and attends to one key of block 0. */
+/* Row i of a sequence that does not exist, which changes nothing: it writes no keys (kv_slot -1), and attends to one
+ * key of block 0. */
 static void put_nobody(const tri_batch_arrays *a, int i) {
   a->token_ids[i] = 0;
   a->positions[i] = a->types[i] = 0;
@@ -436,8 +442,9 @@ static int at_least(int a, int b) { return a > b ? a : b; }
 static int at_most(int a, int b) { return a < b ? a : b; }
 
 /* Tokens first .. end - 1, of which the first is of sequence *seq, or of one after it: that of the last one,
- * afterwards. starts, contexts: where this chunk's begin. */
-/* Views of the batch's arrays from `first` on, with starts and contexts of its own: a sequence that is cut in two has,
+ * afterwards. starts, contexts: where this chunk's begin.
+ *
+ * Views of the batch's arrays from `first` on, with starts and contexts of its own: a sequence that is cut in two has,
  * in its first part, the context up to the cut. */
 static tri_batch cut_one(const tri_batch *from, int first, int end, int *seq, int32_t *starts, int32_t *contexts) {
   tri_batch c = *from;
@@ -471,6 +478,7 @@ int tri_batch_cut(const tri_batch_builder *b, const tri_batch *from, int rows, t
   for (int first = 0; first < from->num_tokens; first += rows) {
     int end = at_most(first + rows, from->num_tokens);
     out[n] = cut_one(from, first, end, &seq, b->rows.chunk_start + used, b->rows.chunk_context + used);
+    /* A chunk has one start more than sequences: the end of the last one. */
     used += out[n++].num_seqs + 1;
   }
   return n;

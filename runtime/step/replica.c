@@ -11,7 +11,8 @@ static tri_status refuse_size(const tri_comm *world, tri_parallel p, int64_t nee
                   world->size, p.tp, p.dp, p.pp, (long long)needed);
 }
 
-/* Everybody splits, in the same order. */
+/* Everybody splits, in the same order. The second argument is what the ranks of one communicator have in common, the
+ * third their order in it. */
 static tri_status connect(tri_replica *g) {
   tri_parallel p = g->p;
   int dp = tri_parallel_dp(p);
@@ -40,6 +41,7 @@ tri_status tri_replica_create(tri_comm *world, tri_parallel layout, tri_replica 
   return TRI_OK;
 }
 
+/* World is the last: the others were split from it. */
 void tri_replica_destroy(tri_replica *g) {
   tri_comm_destroy(g->stage);
   tri_comm_destroy(g->column);

@@ -80,6 +80,8 @@ static void put(tri_plan_writer *w, const void *p, size_t n) {
 /* The others change a slot alone. */
 static bool has_tokens(const tri_plan_seq *s) { return s->kind != TRI_SEQ_FORK && s->kind != TRI_SEQ_RESUME; }
 
+/* A fork's tokens are in the history that it copies, and a decode's may be in the slot. A chunk that is scored and not
+ * sampled also brings the token that its last one is scored for. */
 uint32_t tri_plan_num_ids(const tri_plan_seq *s) {
   bool decode = s->kind == TRI_SEQ_DECODE;
   if (s->kind == TRI_SEQ_FORK || (decode && s->flags & TRI_SEQ_FLAG_TOKEN_IN_SLOT)) return 0;
@@ -258,6 +260,7 @@ static char *give(char *at, const void *from, size_t bytes) {
   return at + bytes;
 }
 
+/* One check of cap for the most that the tokens can take, and none in the loop. */
 size_t tri_result_pack(const tri_step_result *r, void *buf, size_t cap) {
   char *at = buf, *end = at + cap;
   struct packed_header h = {r->step, r->micro_batch, r->num_tokens};
@@ -275,6 +278,8 @@ size_t tri_result_pack(const tri_step_result *r, void *buf, size_t cap) {
   return (size_t)(at - (char *)buf);
 }
 
+/* Numbers are bounded before anything is copied by them: top_ids and top_logprobs have TRI_MAX_LOGPROBS places. Records
+ * are copied out, as they need not be aligned. */
 tri_status tri_result_unpack(const void *buf, size_t len, tri_step_result *r, size_t max_tokens) {
   const char *at = buf, *end = at + len;
   struct packed_header h;

@@ -197,6 +197,7 @@ static jv f_tojson(jx *x, jv v, const jargs *a) {
 
 J_OF_VALUE(f_length, j_int(j_length(x, v)))
 
+/* Looks for attributes alone, where a dot also finds the keys of a dict; as jinja2's attr does. */
 static jv f_attr(jx *x, jv v, const jargs *a) {
   const jstr *of = j_argument_str(x, a, 0, "name", NULL);
   char *text = of ? j_alloc(x, of->n + 1, 1) : NULL;

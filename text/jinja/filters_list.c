@@ -135,7 +135,8 @@ struct keyed {
   jv key, item;
 };
 
-/* A stable sort by merging: a comparison that fails ends the render, not the process. */
+/* A stable sort by merging: a comparison that fails ends the render, not the process. Items with equal keys keep their
+ * order also in reverse, as Python's sorted() has it. */
 static void merge_sort(jx *x, struct keyed *items, struct keyed *spare, size_t n, bool reverse) {
   if (n < 2 || !j_ok(x)) return;
   size_t half = n / 2, a = 0, b = half;
@@ -228,6 +229,7 @@ static jv f_unique(jx *x, jv v, const jargs *a) {
 
 /* ---- map, select, reject ---- */
 
+/* Arguments without the first n by place: those that a filter hands to the filter or test that it calls. */
 static jargs behind(const jargs *a, size_t n) {
   jargs rest = *a;
   size_t gone = a->n < n ? a->n : n;
@@ -247,6 +249,8 @@ static const char *name_of(jx *x, const jv *v) {
   return text;
 }
 
+/* Both names are looked for at a place that no argument has (SIZE_MAX): they are given by name only, and the first
+ * argument by place is the filter's name. */
 static jv f_map(jx *x, jv v, const jargs *a) {
   const jv *attribute = j_argument(a, SIZE_MAX, "attribute"), *fallback = j_argument(a, SIZE_MAX, "default");
   size_t n;

@@ -6,7 +6,9 @@
 
 #include "text/jinja/exec.h"
 
-/* A range is a list that remembers how it was made: it is printed as range(...), and slices of it are ranges. */
+/* A range is a list that remembers how it was made: it is printed as range(...), and slices of it are ranges. All items
+ * are made at once; TRI_JINJA_MOST_RANGE bounds them. Ends and steps within a quarter of int64's range keep the
+ * differences and sums below from overflowing. */
 jv j_range(jx *x, int64_t from, int64_t to, int64_t step) {
   int64_t least = INT64_MIN / 4, most = INT64_MAX / 4, n = 0;
   if (from < least || from > most || to < least || to > most || step < least || step > most)
@@ -39,7 +41,8 @@ static jv g_range(jx *x, jv v, const jargs *a) {
   return j_range(x, from, to, step);
 }
 
-/* Takes pairs or a mapping, and arguments by name. */
+/* Takes pairs or a mapping, and arguments by name. Of a key that is given twice the later value stays, in the place of
+ * the first, as in Python's dict(); those by name are the last. */
 static jv make_map(jx *x, const jargs *a, jkind kind) {
   jv m = j_map(x, kind, a->num_named);
   const jv *from = j_argument(a, 0, NULL);

@@ -2,6 +2,7 @@
 /* Items of values: what `for`, len() and `in` go through. */
 #include "text/jinja/exec.h"
 
+/* Pairs lie key after value and items are an array of values alone, hence the copy. */
 static const jv *keys_of(jx *x, const jmap *m, size_t *n) {
   jv *keys = j_alloc(x, m->n, sizeof *keys);
   for (size_t i = 0; keys && i < m->n; i++) keys[i] = m->pairs[i].key;
@@ -9,7 +10,8 @@ static const jv *keys_of(jx *x, const jmap *m, size_t *n) {
   return keys;
 }
 
-/* An iterator gives its items once: `at` moves to its end. */
+/* An iterator gives its items once: `at` moves to its end. An undefined value has no items instead of failing, as
+ * jinja2's default Undefined. */
 const jv *j_items(jx *x, jv v, size_t *n) {
   *n = 0;
   if (j_is(v, J_UNDEFINED) || j_is_soft(v)) return NULL;
@@ -47,6 +49,7 @@ int64_t j_length(jx *x, jv v) {
   return 0;
 }
 
+/* Characters of a string are not compared one by one: `in` looks for a substring there, as in Python. */
 bool j_contains(jx *x, jv in, jv what) {
   size_t n;
   in = j_harden(x, in);

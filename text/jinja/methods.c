@@ -46,7 +46,8 @@ static jv partition(jx *x, jv v, const jargs *a, bool last) {
 static jv s_partition(jx *x, jv v, const jargs *a) { return partition(x, v, a, false); }
 static jv s_rpartition(jx *x, jv v, const jargs *a) { return partition(x, v, a, true); }
 
-/* Fills a text up to a width: before it, after it, or on both sides. */
+/* Fills a text up to a width: before it, after it, or on both sides. A width beyond all reason ends at the render's
+ * limit of memory, where j_put fails. */
 static jv justify(jx *x, jv v, const jargs *a, jside side) {
   static const jstr space = {.s = " ", .n = 1};
   const jv *given = j_argument(a, 0, NULL);
@@ -312,6 +313,7 @@ static jv view(jx *x, jv v, kept of) {
 J_OF_VALUE(d_keys, view(x, v, KEYS))
 J_OF_VALUE(d_values, view(x, v, VALUES))
 J_OF_VALUE(d_items, view(x, v, PAIRS))
+/* Lists and dicts never change (value.h), so that a copy may be the value itself, and a view above a plain list. */
 J_OF_VALUE(d_copy, v)
 
 /* Stands for methods that would change their object, which the sandbox hides. */

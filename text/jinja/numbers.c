@@ -148,6 +148,7 @@ static jv round_int(jx *x, int64_t i, int64_t zeros) {
   int64_t unit = 1, result;
   if (zeros <= 0) return j_int(i);
   if (zeros > 19) return j_int(0);
+  /* 10^19 has more than 64 bits: what rounds up to it is too large, the rest is 0. */
   if (zeros == 19)
     return i > 5 * INT64_C(1000000000000000000) || i < -5 * INT64_C(1000000000000000000) ? j_too_large(x) : j_int(0);
   for (int64_t k = 0; k < zeros; k++) unit *= 10;

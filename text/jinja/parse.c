@@ -19,7 +19,8 @@ static void want_block_end(jparser *p) {
 
 static const jnode *statement(jparser *p);
 
-/* Is at `{% word` for one of the words, which end with NULL. */
+/* Is at `{% word` for one of the words, which end with NULL. The last token is an END, so that there is one after a
+ * BLOCK_BEGIN. */
 static bool at_any(const jparser *p, const char *const *words) {
   if (p->at->kind != JT_BLOCK_BEGIN || p->at[1].kind != JT_NAME) return false;
   for (; *words; words++)
@@ -77,6 +78,7 @@ static void own_body(jparser *p, const char *end, jnodes *out) {
   p->loops = loops;
 }
 
+/* An elif is an if of its own in the other branch, one level deeper: jp_enter bounds a chain of them. */
 static const jnode *if_block(jparser *p) {
   static const char *const until[] = {"endif", "elif", "else", NULL}, *const end[] = {"endif", NULL};
   jnode *n = jp_node(p, JN_IF);

@@ -7,6 +7,8 @@
 
 #include "text/jinja/jinja.h"
 
+/* The first failure is the cause, and later ones only follow from it: they are dropped. The line is that of the token
+ * at hand, which is where a reader of the template has to look. */
 void jp_fail(jparser *p, const char *fmt, ...) {
   char what[200];
   va_list ap;
@@ -29,6 +31,8 @@ jnode *jp_node(jparser *p, jop op) {
   return n;
 }
 
+/* The array that is outgrown stays in the arena. As each is twice as large as the one before, all that are lost
+ * together are smaller than the last one. */
 void *jp_grow(jparser *p, void *items, size_t n, size_t *cap, size_t size) {
   if (n < *cap) return items;
   size_t twice = *cap ? 2 * *cap : 4;
@@ -50,6 +54,8 @@ void jp_add(jparser *p, jnodes *to, const jnode *n) {
   to->items[to->n++] = n;
 }
 
+/* The last token is an END, and neither this function nor jp_take takes one: `at` stays inside of the list without a
+ * check of its length. */
 const char *jp_name(jparser *p) {
   if (p->at->kind != JT_NAME) {
     jp_fail(p, "a name is missing");
@@ -61,6 +67,8 @@ const char *jp_name(jparser *p) {
   return text;
 }
 
+/* A parse by recursive descent nests on this thread's stack as the template does, so that a hostile template must not
+ * choose the depth. A refusal needs no jp_leave: it fails the parse. */
 bool jp_enter(jparser *p) {
   if (++p->depth <= TRI_JINJA_MOST_DEPTH * 4) return jp_ok(p);
   jp_fail(p, "expressions are nested too deeply");

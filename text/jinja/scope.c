@@ -22,6 +22,8 @@ const jv *j_lookup(const jx *x, const char *name) {
   return NULL;
 }
 
+/* Sets in the innermost scope, also where an outer one has the name: a name that a loop sets is gone after it, as in
+ * jinja2. Only attributes of namespaces outlive a block. */
 void j_set(jx *x, const char *name, jv value) {
   jscope *s = x->scope;
   jbinding *b = find(s, name);

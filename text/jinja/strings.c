@@ -14,6 +14,7 @@ bool j_is_space_at(const jstr *s, size_t at, size_t *len) { return j_is_space(to
 
 int64_t j_count_characters(const jstr *s) { return (int64_t)tok_utf8_count(s->s, s->n); }
 
+/* The result always has a list, an empty one after a failure: callers take its items without a check. */
 jv j_characters(jx *x, const jstr *s, size_t *n) {
   size_t count = tok_utf8_count(s->s, s->n), at = 0;
   jv *items = j_alloc(x, count, sizeof *items);
@@ -51,6 +52,7 @@ size_t j_find_last(jx *x, const jstr *s, const jstr *what, size_t end) {
 
 /* ---- strip, split, replace ---- */
 
+/* chars is a set of characters, whose order does not count, as in Python's strip(). */
 static bool is_stripped(jx *x, const jstr *s, size_t at, const jstr *chars, size_t *len) {
   bool space = j_is_space_at(s, at, len);
   if (!chars) return space;

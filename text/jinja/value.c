@@ -18,6 +18,7 @@ static jv make_str(jx *x, jstr s) {
 jv j_str(jx *x, const char *s, size_t n) { return make_str(x, (jstr){.s = s, .n = n}); }
 jv j_text(jx *x, const char *s) { return j_str(x, s, strlen(s)); }
 
+/* The part shares the bytes and marks of the whole: neither changes, and the arena keeps both. */
 jv j_slice(jx *x, const jstr *s, size_t from, size_t to) {
   jstr part = {.s = s->s + from, .n = to - from, .foreign = s->foreign, .is_markup = s->is_markup};
   if (s->marks) part.marks = s->marks + from;
@@ -191,6 +192,8 @@ static bool strings_equal(jx *x, const jstr *a, const jstr *b) {
   return a->n == b->n && j_spend(x, a->n / J_STEP_BYTES) && !memcmp(a->s, b->s, a->n);
 }
 
+/* NaN equals nothing, since neither comparison holds. An integer is rounded to a double for a comparison with one,
+ * where Python compares exactly: they differ above 2^53 only. */
 static bool numbers_equal(jv a, jv b) {
   if (a.kind == J_FLOAT || b.kind == J_FLOAT) {
     double p = j_is(a, J_FLOAT) ? a.f : (double)j_integer(a), q = j_is(b, J_FLOAT) ? b.f : (double)j_integer(b);
@@ -199,7 +202,9 @@ static bool numbers_equal(jv a, jv b) {
   return j_integer(a) == j_integer(b);
 }
 
-/* Compares two numbers of which one at least is LARGE. Integers beyond 64 bits have an order by their digits. */
+/* Compares two numbers of which one at least is LARGE. Integers beyond 64 bits have an order by their digits. Where the
+ * doubles are equal, both integers have one sign, and JSON has no leading zeros: the longer spelling is further from
+ * zero. */
 static int compare_large(jx *x, jv a, jv b) {
   bool digits = j_is_large_integer(a) && j_is_large_integer(b);
   double p = j_is(a, J_LARGE) ? j_large_number(x, a) : 0, q = j_is(b, J_LARGE) ? j_large_number(x, b) : 0;
@@ -275,6 +280,7 @@ const char *j_type_name(jv v) {
 
 /* ---- maps ---- */
 
+/* A failure of the search is not told apart from an absent key: both give NULL, and j_ok is false after the first. */
 const jv *j_map_find(jx *x, const jmap *m, jv key) {
   j_spend(x, m->n / J_STEP_ITEMS);
   for (size_t i = 0; i < m->n && j_ok(x); i++)

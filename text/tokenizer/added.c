@@ -28,6 +28,7 @@ static tri_status read_token(const tok_field *f, tok_added *t, tri_error *err) {
   TRI_CHECK(tok_field_bool(f, "lstrip", &t->lstrip, err));
   TRI_CHECK(tok_field_bool(f, "rstrip", &t->rstrip, err));
   TRI_CHECK(tok_field_bool(f, "special", &t->special, err));
+  /* The reference's default where the file does not say. */
   t->normalized = !t->special;
   TRI_CHECK(tok_field_bool(f, "normalized", &t->normalized, err));
   t->shown_normal = t->normalized;

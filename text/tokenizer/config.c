@@ -143,6 +143,8 @@ typedef struct decimal {
   int64_t exponent;
 } decimal;
 
+/* Once 64 bits are full, every further digit of the integer part multiplies by ten (exponent + 1), and one of the
+ * fraction changes nothing (+ 1 - 1). */
 static size_t read_digits(decimal *d, const char *s, size_t n, bool fraction) {
   bool full = false;
   size_t i = 0;

@@ -29,6 +29,8 @@ static tri_status add_step(tok_decoder *d, tok_decode_step step, const tok_field
   return TRI_OK;
 }
 
+/* Two steps of one object. The first turns characters into bytes, token by token, and can be worked out while loading;
+ * the second repairs UTF-8, for which it has to see neighbouring tokens: a character may be cut between them. */
 static tri_status load_byte_level(tok_decoder *d, tok_decode_step step, const tok_field *f, tri_error *err) {
   TRI_CHECK(add_step(d, step, f, err));
   return add_step(d, (tok_decode_step){.kind = &tok_decode_repair}, f, err);
@@ -109,7 +111,8 @@ static tri_status load_any(void *decoder, const tok_field *f, tri_error *err) {
 }
 
 /* Every token through the leading steps, which look at one token alone: decoding an id then begins with a copy of its
- * piece. With a byte-level decoder only the repair of UTF-8 is left to do. */
+ * piece. With a byte-level decoder only the repair of UTF-8 is left to do. MAX_PIECES keeps the offsets within 32
+ * bits. */
 static tri_status make_pieces(tok_decoder *d, const tok_vocab *vocab, const tok_added_vocab *added) {
   tok_decode_run run = {0};
   tri_status st = TRI_NO_MEMORY;

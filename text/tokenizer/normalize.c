@@ -43,6 +43,7 @@ static tri_status apply_strip(const tok_normalize_step *step, tok_normalize_scra
   return tri_buf_append(out, text + start, len - start);
 }
 
+/* An empty text stays empty, as in the reference: otherwise the prefix alone would become tokens. */
 static tri_status apply_prepend(const tok_normalize_step *step, tok_normalize_scratch *s, const char *text, size_t len,
                                 bool *from_start, tri_buf *out) {
   (void)from_start;
@@ -68,6 +69,7 @@ static tri_status apply_byte_level(const tok_normalize_step *step, tok_normalize
   (void)step;
   (void)from_start;
   size_t room;
+  /* 4 bytes are the most that UTF-8 has for a character: one reservation, and none in the loop. */
   if (!tri_size_mul(len, 4, &room)) return TRI_OVERFLOW;
   TRI_CHECK(tri_buf_reserve(out, room));
   for (size_t i = 0; i < len; i++) {
@@ -133,6 +135,8 @@ static tri_status load_precompiled(tok_normalizer *n, tok_normalize_step step, c
   return add_step(n, step, f, err);
 }
 
+/* One object becomes up to five steps, in the reference's order: accents go before letters become lowercase, and NFD
+ * takes them off their letters first. */
 static tri_status load_bert(tok_normalizer *n, tok_normalize_step step, const tok_field *f, tri_error *err) {
   (void)step;
   bool clean = true, chinese = true, lowercase = true;
@@ -196,6 +200,7 @@ void tok_normalizer_free(tok_normalizer *n) {
 tri_status tok_normalize(const tok_normalizer *n, tok_normalize_scratch *s, const char *text, size_t len,
                          bool *from_start, tok_spans *spans, const char **out, size_t *out_len) {
   bool ignored = true;
+  /* The limit is that of the first text for all steps: a chain of Replace could multiply a length at each of them. */
   s->buffers[0].max = s->buffers[1].max = tok_growth_limit(len);
   for (size_t i = 0; i < n->count; i++) {
     tri_buf *b = &s->buffers[i & 1];

@@ -11,8 +11,9 @@ typedef struct postprocessor_type {
   tri_status (*load)(tok_postprocessor *p, const tok_field *f, tri_error *err);
 } postprocessor_type;
 
-/* A later processor of a sequence sees the earlier ones' output as the text: its ids go outside. */
-/* prefix and suffix grow outwards: the earlier prefix follows `before`, the earlier suffix precedes the new ids. */
+/* A later processor of a sequence sees the earlier ones' output as the text: its ids go outside.
+ *
+ * prefix and suffix grow outwards: the earlier prefix follows `before`, the earlier suffix precedes the new ids. */
 static tri_status wrap(tok_postprocessor *p, tok_ids *before, const tok_ids *behind) {
   TRI_CHECK(tok_ids_append(before, p->prefix.data, p->prefix.len));
   TRI_CHECK(tok_ids_append(&p->suffix, behind->data, behind->len));

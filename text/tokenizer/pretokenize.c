@@ -136,6 +136,8 @@ static tri_status apply_fixed_length(tok_pretok_run *run, size_t index, const ch
 
 /* ---- the byte-level alphabet ---- */
 
+/* Each step has a buffer of its own, since steps run nested: those after this one still read the buffer while they work
+ * on the piece, and it is filled again only after they return. */
 static tri_status give_mapped(tok_pretok_run *run, size_t index, const char *text, size_t len, bool at_start) {
   tri_buf *b = &run->scratch->steps[index].mapped;
   size_t room;
@@ -172,7 +174,8 @@ static tri_status apply_byte_level(tok_pretok_run *run, size_t index, const char
 
 /* ---- Metaspace ---- */
 
-/* text with visible spaces, and one before it where the scheme wants it. */
+/* text with visible spaces, and one before it where the scheme wants it. The text is not empty: give drops empty
+ * pieces. */
 static tri_status show_spaces(const tok_metaspace *m, const char *text, size_t len, bool at_start, tri_buf *out) {
   bool wanted = m->scheme == TOK_PREPEND_ALWAYS || (m->scheme == TOK_PREPEND_FIRST && at_start);
   bool has = text[0] == ' ' || (len >= m->len && !memcmp(text, m->replacement, m->len));
@@ -316,7 +319,7 @@ static tri_status load_fixed_length(tok_pretokenizer *p, const pretok_type *type
   return add_step(p, step, f, err);
 }
 
-/* Words between white space, and each punctuation mark on its own. */
+/* Words between white space, and each punctuation mark on its own. One object becomes two steps. */
 static tri_status load_bert(tok_pretokenizer *p, const pretok_type *type, const tok_field *f, tri_error *err) {
   (void)type;
   tok_pretok_step space = {.apply = apply_split, .behavior = TOK_SPLIT_REMOVED};

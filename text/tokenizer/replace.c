@@ -27,7 +27,8 @@ tri_status tok_pattern_load(const tok_field *f, tok_regex **out, tri_error *err)
   return tok_regex_compile(pattern, len, literal, &text, out, err);
 }
 
-/* The table of Knuth, Morris and Pratt. */
+/* The table of Knuth, Morris and Pratt. Entries 0 and 1 are 0. There is none for a match of the whole pattern: matches
+ * do not overlap, and the search starts anew after one. */
 static tri_status set_literal(tok_replace *r, const char *pattern, size_t len) {
   if (len > UINT32_MAX) return TRI_TOO_LARGE;
   r->pattern = tri_malloc(len, 1);
@@ -100,7 +101,8 @@ void tok_replace_destroy(tok_replace *r) {
 /* ---- plain strings ---- */
 
 /* Knuth, Morris and Pratt's search in parts: only the length of the pattern that has matched so far goes from part to
- * part, since its text is the pattern's own. */
+ * part, since its text is the pattern's own. Each turn of the loop takes a byte or shortens the match, which only a
+ * taken byte can lengthen: there are at most two turns for a byte. */
 tri_status tok_replace_feed(const tok_replace *r, size_t *matched, const char *text, size_t len, tri_buf *out) {
   size_t m = *matched, i = 0;
   tri_status st = TRI_OK;

@@ -6,6 +6,7 @@
 
 #include "base/buf.h"
 
+/* 384 MiB of nodes: eight for each id of the largest vocabulary that is taken (TOK_MAX_IDS). */
 enum { MAX_NODES = 1 << 25 };
 
 /* While building, a node is a range of the sorted tokens that share their first depth bytes. */
@@ -38,6 +39,7 @@ static tri_status expand(tok_trie *t, building *b, const tok_vocab *v, size_t at
   struct range r = b->ranges[at];
   uint32_t low = r.low;
   t->nodes[at].first = (uint32_t)t->count;
+  /* A token that ends here is the shortest of its range, and so the first. */
   if (low < r.high && b->sorted[low]->len == r.depth) t->nodes[at].id = (uint32_t)(b->sorted[low++] - v->entries);
   while (low < r.high) {
     unsigned char byte = (unsigned char)b->sorted[low]->text[r.depth];
@@ -50,6 +52,9 @@ static tri_status expand(tok_trie *t, building *b, const tok_vocab *v, size_t at
   return TRI_OK;
 }
 
+/* Sorting brings tokens with a common beginning together, so that every node stands for one range of them. The array of
+ * nodes is its own queue: expanding a node appends to it while the last loop runs. Of tokens with one text only the one
+ * that is found has a place. */
 tri_status tok_trie_build(tok_trie *t, const tok_vocab *v) {
   building b = {0};
   uint32_t count = 0;

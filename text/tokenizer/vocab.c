@@ -25,6 +25,8 @@ void tok_vocab_free(tok_vocab *v) {
   *v = (tok_vocab){0};
 }
 
+/* Tokens are never removed, so that a search may end at the first empty slot; at most half of the slots are taken, so
+ * that there is one. */
 static void insert(struct tok_vocab_slot *slots, size_t mask, uint32_t hash, uint32_t id) {
   size_t i = hash & mask;
   while (slots[i].id != TOK_NO_ID) i = (i + 1) & mask;
@@ -35,6 +37,7 @@ static tri_status grow_slots(tok_vocab *v) {
   size_t cap = v->slots ? (v->slot_mask + 1) * 2 : 1024;
   struct tok_vocab_slot *slots = tri_malloc(cap, sizeof *slots);
   if (!slots) return TRI_NO_MEMORY;
+  /* All bits set: TOK_NO_ID, which marks an empty slot. */
   memset(slots, 0xff, cap * sizeof *slots);
   for (size_t i = 0; v->slots && i <= v->slot_mask; i++)
     if (v->slots[i].id != TOK_NO_ID) insert(slots, cap - 1, v->slots[i].hash, v->slots[i].id);
@@ -44,6 +47,8 @@ static tri_status grow_slots(tok_vocab *v) {
   return TRI_OK;
 }
 
+/* Ids come in any order and may have gaps: new entries are zero, and a NULL text is what tok_vocab_at takes for no
+ * token. */
 tri_status tok_vocab_add_unlisted(tok_vocab *v, const char *text, size_t len, uint32_t id) {
   if (id >= TOK_MAX_IDS || len > UINT32_MAX) return TRI_OUT_OF_RANGE;
   if (tok_vocab_at(v, id)) return TRI_INVALID_ARGUMENT;
@@ -56,6 +61,7 @@ tri_status tok_vocab_add_unlisted(tok_vocab *v, const char *text, size_t len, ui
   return TRI_OK;
 }
 
+/* Slots grow before the entry is made, so that after a failure no token exists that cannot be found. */
 tri_status tok_vocab_add(tok_vocab *v, const char *text, size_t len, uint32_t id) {
   if (tok_vocab_find(v, text, len) != TOK_NO_ID) return TRI_INVALID_ARGUMENT;
   if (!v->slots || (v->count + 1) * 2 > v->slot_mask + 1) {

@@ -94,6 +94,7 @@ static tri_status take(tri_reader *r, tri_error *err) {
   return st;
 }
 
+/* A read is waited for only where every buffer is taken (TRI_AGAIN), so that the disk always has as many as it may. */
 static tri_status read_file(struct bench *b, tri_reader *r, int file, tri_error *err) {
   uint64_t size = file_size(b->ckpt, file);
   for (uint64_t at = 0; at < size;) {
@@ -154,6 +155,7 @@ static tri_dtype dtype_of(const tri_serve_options *o) {
   return o->dtype == TRI_SERVE_AUTO ? TRI_DTYPE_COUNT : (tri_dtype)o->dtype;
 }
 
+/* Headers are not in the time, as they are not in the floor's: set_up has opened the checkpoint. */
 static tri_status time_load(struct bench *b, double *seconds, tri_error *err) {
   tri_weights *w = NULL;
   ready_memory(b);

@@ -40,6 +40,7 @@ tri_status tri_bench_rank_open_in(tri_comm *world, tri_parallel layout, int loca
   if (st != TRI_OK) tri_comm_destroy(world);
   TRI_CHECK(st);
   st = tri_rank_hardware_take(o, world, local_rank, local_size, 200, &hardware, err);
+  /* Set before st is looked at: tri_bench_rank_close then frees what was made. */
   out->backend = hardware.backend;
   out->pool = hardware.pool;
   out->threads = hardware.threads;
@@ -63,6 +64,7 @@ tri_status tri_bench_rank_open_in(tri_comm *world, tri_parallel layout, int loca
   return st;
 }
 
+/* What uses others goes before them: the engine uses all, and a backend works with the pool's threads. */
 void tri_bench_rank_close(tri_bench_rank *r) {
   tri_engine_destroy(r->engine);
   tri_backend_destroy(r->backend);

@@ -33,7 +33,8 @@ void tri_bench_steps_destroy(tri_bench_steps *s) {
   *s = (tri_bench_steps){0};
 }
 
-/* Adds a prompt, or the next token of a sequence that decodes. */
+/* Adds a prompt, or the next token of a sequence that decodes. A plan names only the blocks that its tokens begin:
+ * those before are in the slot's table. */
 static void add(tri_bench_steps *s, int slot, bool prompt, int start, int n) {
   static const uint8_t PROMPT = TRI_SEQ_FLAG_SAMPLE | TRI_SEQ_FLAG_FIRST | TRI_SEQ_FLAG_PARAMS,
                        NEXT = TRI_SEQ_FLAG_SAMPLE | TRI_SEQ_FLAG_TOKEN_IN_SLOT;

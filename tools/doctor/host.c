@@ -11,6 +11,7 @@
 
 enum { MAX_CORES = 4096 };
 
+/* The kernel writes kB and means KiB. */
 int64_t tri_read_meminfo(const char *root, const char *name) {
   char path[PATH_MAX], line[256], unit[8] = "";
   long long value = -1;

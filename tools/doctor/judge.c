@@ -38,6 +38,7 @@ static void judge_memory(const tri_host_facts *h, int64_t model_bytes, tri_findi
   if (tiny) ADVICE(x, "Less than 0.5 GiB is free: end other programs, or raise the control group's limit.");
 }
 
+/* A value that is not known (-1) is below every limit, and fails. */
 static void judge_limit(const char *check, const char *unit, int64_t value, int64_t divisor, int64_t fail, int64_t warn,
                         const char *advice, tri_findings *out) {
   tri_level level = value < warn ? TRI_LEVEL_WARN : TRI_LEVEL_OK;

@@ -80,6 +80,7 @@ static void check_list(const tri_doctor_options *o, char **names, int count, tri
   tri_doctor_check_mpi(o, two, &all[0]);
 }
 
+/* An empty entry is refused, also after the last comma: a port may be missing there. */
 static tri_status check_port_list(const char *ports, tri_error *err) {
   enum { MOST_PORT = 65535 };
   for (const char *p = ports; p && *p; p += *p == ',') {

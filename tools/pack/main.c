@@ -46,6 +46,7 @@ struct packing {
 
 static atomic_bool stop;
 
+/* An atomic store is all that is safe here; the writer looks at it between two writes. */
 static void on_signal(int number) {
   (void)number;
   atomic_store(&stop, true);
@@ -123,6 +124,7 @@ static tri_status pack_rank(const struct packing *p, int rank, tri_error *err) {
                            .quantization = (tri_quantization)p->o->quantization,
                            .seed = p->o->seed};
   TRI_CHECK(tri_offload_make_pack(p->o->nvme_path, &wc, show, &stop, path, &made, err));
+  /* stdout has the results, a line each; progress goes to stderr. */
   printf("rank %d: %s %s\n", rank, path, made ? "made" : "was there");
   fflush(stdout);
   return TRI_OK;

@@ -155,6 +155,7 @@ static tri_status plan(const struct plan_options *o, const tri_model_config *c, 
   if (!p.ranks) TRI_TRY(tri_fail(err, TRI_NO_MEMORY, "tensor_parallel_size", "no memory for %d ranks", p.num_ranks));
   TRI_TRY(place(&p, err));
   st = plan_ranks(&p, err);
+  /* Ranks that were made before one did not fit are shown: they say by how much. */
   if (st == TRI_OK || p.num_made || o->json) plan_print(&p, err);
 cleanup:
   tri_hosts_free(&p.hosts);

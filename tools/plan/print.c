@@ -180,6 +180,7 @@ static void print_json_rank(const struct plan *p, const struct plan_rank *r, int
   printf("}");
 }
 
+/* The reason alone has text from outside, as paths, that JSON needs escaped. */
 static void print_json_reason(const tri_error *err) {
   printf("],\"fits\":false,\"kv_tokens\":0,\"reason\":\"");
   for (const char *c = err->message; *c; c++) {

@@ -12,8 +12,6 @@ static const char *source(const struct plan_streaming *s) {
   return s->from_pack ? "a pack" : "files";
 }
 
-/* ---- predictions ---- */
-
 /* ---- text ---- */
 
 static void print_tiers(const struct plan *p, const struct plan_streaming *s) {

@@ -79,6 +79,7 @@ static tri_status take_shard(void *ctx, const tri_shard *s) {
                             config->ledger.quantization, config->ledger.kv_dtype, k->stage, k->err);
 }
 
+/* Made once for a number of stages: many layouts have the same. */
 static const tri_range *find_cuts(const tri_recommend_config *config, int pp, struct cuts *cuts) {
   tri_parallel p = {.tp = 1, .pp = pp, .quantized = config->ledger.quantization != TRI_QUANTIZE_NONE};
   for (int stage = 0; stage < pp && !cuts->made[pp]; stage++)
@@ -97,6 +98,8 @@ static tri_recommend_load predict(const tri_cost_model *m, const tri_recommend_c
 
 static int at_most(int a, int64_t b) { return a < b ? a : (int)b; }
 
+/* Loads have no more sequences than there is room for: by the KV cache at this context, and by max_num_seqs of each
+ * data-parallel rank. */
 static void predict_all(const tri_cost_model *m, const tri_recommend_config *config, tri_recommendation *r) {
   int replicas = r->layout.replicas;
   int64_t room = (int64_t)((double)r->kv_tokens / config->context), slots = r->layout.dp * replicas;

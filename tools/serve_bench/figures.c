@@ -13,7 +13,7 @@ int64_t bench_begin_ns(const bench_load *l, const bench_request *r) {
   return isfinite(l->rate) ? r->arrival_ns : r->sent_ns;
 }
 
-/* Returns whether the request has that latency. */
+/* Returns whether the request has that latency. Where false is returned *out may be of no use: its divisor may be 0. */
 static bool latency_ms(const bench_load *l, const bench_request *r, bench_latency which, double *out) {
   if (!r->ok) return false;
   switch (which) {
@@ -71,6 +71,7 @@ static bench_summary summarize_refusals(const bench_load *l, double *room) {
 
 tri_status bench_figure_out(const bench_load *l, bench_figures *out) {
   double *room = tri_malloc(l->num, sizeof *room);
+  /* A load that ended at once has a duration, too: rates stay finite. */
   bench_figures f = {.seconds = ms(l->end_ns) * 1e-3 + 1e-12};
   if (!room) return TRI_NO_MEMORY;
   for (size_t i = 0; i < l->num; i++) {

@@ -63,7 +63,8 @@ void bench_lengths_free(bench_lengths *l) {
 
 /* ---- draws ---- */
 
-/* The method of Box and Muller (1958). */
+/* The method of Box and Muller (1958). bench_uniform is below 1, so that the logarithm is finite. The method's second
+ * number is left out: every draw then takes the same count of random numbers. */
 static double draw_normal(uint64_t *random) {
   double radius = sqrt(-2 * log1p(-bench_uniform(random)));
   return radius * cos(TWO_PI * bench_uniform(random));
@@ -78,6 +79,7 @@ static uint32_t clip(double x, uint32_t min, uint32_t max) {
 uint32_t bench_lengths_draw(const bench_lengths *l, size_t i, uint64_t *random) {
   double range = (double)l->max - (double)l->min;
   switch (l->distribution) {
+  /* bench_uniform is below 1: of range + 1 lengths the last one is max. */
   case BENCH_UNIFORM: return l->min + (uint32_t)(bench_uniform(random) * (range + 1));
   case BENCH_NORMAL: return clip(l->min + range / 2 + draw_normal(random) * range / (2 * DEVIATIONS), l->min, l->max);
   case BENCH_LISTED: return l->listed[i % l->num_listed];

@@ -71,6 +71,8 @@ static void on_end(bench_load *l, bench_request *r, const trireme_event *e, int6
   l->finished++;
 }
 
+/* Ids of a connection count up by one and nothing else is asked for during a load, so that the n-th request that was
+ * sent has the id first_id + n. A request ends once: what comes for it later counts for nothing. */
 static void on_event(bench_load *l, const trireme_event *e, int64_t now) {
   if (e->id < l->first_id || e->id - l->first_id >= l->sent) return;
   size_t i = l->order[e->id - l->first_id];

@@ -76,6 +76,8 @@ static int check_lengths(const bench_options *o, const tri_options *parsed) {
   return TRI_EXIT_OK;
 }
 
+/* A turn is sent when the answer before it is complete, so that arrivals cannot follow a rate; and a chat that is cut
+ * short would have fewer turns than the figures count with. */
 static int check_turns(const bench_options *o, const tri_options *parsed) {
   const char *program = "trireme bench";
   if (o->num_turns == 1) return TRI_EXIT_OK;
@@ -101,6 +103,7 @@ static int set_lengths(bench_run *b) {
   return b->ids ? TRI_EXIT_OK : cli_failed("trireme bench", "%s", tri_status_text(TRI_NO_MEMORY));
 }
 
+/* strtod also takes "inf" and "nan", which are no rates of a list. */
 static int parse_rates(bench_run *b, const char *text) {
   for (const char *at = text;; at++) {
     char *end;

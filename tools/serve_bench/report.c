@@ -48,6 +48,8 @@ static void print_limit(const bench_run *b, const bench_figures *f) {
            most, b->floors.flops_per_s * 1e-9, all_tokens(f) / most);
 }
 
+/* Only of requests one at a time: a step of several sequences reads the weights once for all of them, and has another
+ * floor. */
 static void print_floor(const bench_run *b, const bench_load *l, const bench_figures *f) {
   double least = floor_tpot_ms(&b->floors), tpot = f->latency_ms[BENCH_TPOT].median;
   if (least > 0 && l->most_in_flight == 1 && tpot > 0)
@@ -122,6 +124,7 @@ static void json_limits(tri_buf *j, const bench_run *b, const bench_figures *f) 
   tri_json_put_num(j, "read_bytes_per_s", b->floors.read_bytes_per_s);
 }
 
+/* Flushed, so that a line can be read, also through a pipe, while the next load runs. */
 static void print_line(tri_buf *j) {
   tri_text_add(j, "}\n", 2);
   fwrite(j->data, 1, j->len, stdout);

@@ -88,8 +88,9 @@ static tri_status open_template(const struct template_options *o, chat_template 
   return st;
 }
 
-/* An array is the messages, an object a request like those of /v1/chat/completions. */
-/* The clock of templates shows local time, as Python's datetime.now() does: the renderer takes its seconds as UTC,
+/* An array is the messages, an object a request like those of /v1/chat/completions.
+ *
+ * The clock of templates shows local time, as Python's datetime.now() does: the renderer takes its seconds as UTC,
  * hence the offset. */
 static tri_status render(const struct template_options *o, const tri_json *root, tri_jinja_output *out,
                          tri_error *err) {

@@ -39,6 +39,7 @@ void top_read_histogram(const char *metrics, const char *name, top_histogram *ou
 
 /* ---- the recent past ---- */
 
+/* Fewer tokens than before are those of a coordinator that has been restarted: the history begins anew. */
 void top_note(top_history *h, const top_sample *s) {
   if (h->num && s->tokens < h->samples[h->num - 1].tokens) h->num = 0;
   if (h->num == TOP_SAMPLES) memmove(h->samples, h->samples + 1, (size_t)--h->num * sizeof *h->samples);
@@ -49,6 +50,8 @@ double top_history_seconds(const top_history *h) {
   return h->num ? h->samples[h->num - 1].seconds - h->samples[0].seconds : 0;
 }
 
+/* Counts of buckets are cumulative, over values and over time. A sample with other buckets, of before the first token,
+ * has nothing to subtract. */
 static double grown(const top_histogram *from, const top_histogram *to, int i) {
   return to->counts[i] - (from->num == to->num ? from->counts[i] : 0);
 }
@@ -72,6 +75,7 @@ const char *top_quantile_text(const top_histogram *from, const top_histogram *to
   return out;
 }
 
+/* Tokens per second from sample i - 1 to sample i: i is at least 1. */
 static double rate(const top_history *h, int i) {
   const top_sample *a = &h->samples[i - 1], *b = &h->samples[i];
   return b->seconds > a->seconds ? (double)(b->tokens - a->tokens) / (b->seconds - a->seconds) : 0;

@@ -46,8 +46,9 @@ static void note(top_history *h, const char *metrics, const trireme_status *s) {
   top_note(h, &now);
 }
 
-/* Returns when a key asks for it or something fails. */
-/* getch() waits for a key as long as the interval: it is the loop's clock. */
+/* Returns when a key asks for it or something fails.
+ *
+ * getch() waits for a key as long as the interval: it is the loop's clock. */
 static trireme_result show(trireme *c, const top_options *o, char **metrics, trireme_error *error) {
   static top_history history;
   bool internals = false;

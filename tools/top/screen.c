@@ -21,6 +21,7 @@ bool top_screen_open(void) {
   cbreak();
   noecho();
   curs_set(0);
+  /* NO_COLOR counts unless it is empty (no-color.org). */
   if ((no && *no) || !has_colors() || start_color() == ERR) return true;
   use_default_colors();
   init_pair(GOOD, COLOR_GREEN, -1);

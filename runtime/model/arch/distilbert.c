@@ -30,6 +30,8 @@ static const tri_tensor_rule tensors[] = {
     {0},
 };
 
+/* pre_classifier is a pooler in all but name: ReLU of a linear layer over the first token. Only a classifier of texts
+ * has it. */
 static tri_status finish(tri_model_config *c, const tri_json *root, tri_error *err) {
   tri_status st = tri_config_encoder(c, root, err);
   c->head.has_pooler = c->head.sequence_head;

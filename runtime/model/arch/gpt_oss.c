@@ -13,6 +13,7 @@ static const tri_config_key keys[] = {TRI_KEYS_LLAMA,
                                       TRI_IGNORED_KEYS("initial_context_length"), /* of the training */
                                       {0}};
 
+/* All experts of a layer are one tensor, [experts, in, out]; columns of gate and up take turns. */
 #define STACKED(n, w, p, f)                                                                                            \
   { .name = "layers.%d.mlp.experts." n, .weight = TRI_W_##w, .part = TRI_PART_##p, .flags = TRI_TENSOR_STACKED | (f) }
 

@@ -40,6 +40,7 @@ static tri_status finish(tri_model_config *c, const tri_json *root, tri_error *e
     if (tri_json_size(item) != 2 || !tri_json_as_int(tri_json_at(item, 1), &times) || times < 1 ||
         !tri_json_size(kinds))
       return tri_fail(err, TRI_INVALID_ARGUMENT, key, "%s[%zu] must be a list of kinds and a number", key, i);
+    /* One layer too many is enough for the refusal below: `times` may be any number. */
     for (int64_t n = 0; n < times && layer <= c->num_layers; n++)
       for (size_t k = 0; k < tri_json_size(kinds); k++, layer++) {
         const char *kind = tri_json_as_str(tri_json_at(kinds, k), NULL);

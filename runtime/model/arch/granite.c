@@ -13,6 +13,7 @@ static const tri_config_key keys[] = {TRI_KEYS_LLAMA,
 
 static const tri_tensor_rule tensors[] = {TRI_RULES_LLAMA, {0}};
 
+/* The file's number divides the logits, the config's multiplies them. */
 static tri_status finish(tri_model_config *c, const tri_json *root, tri_error *err) {
   double scaling = 1;
   tri_status st = tri_config_number(root, "logits_scaling", 1e-6, 1e6, &scaling, err);

@@ -21,6 +21,7 @@ static const tri_tensor_rule tensors[] = {
     {0},
 };
 
+/* use_bias is one switch for all projections. */
 static tri_status finish(tri_model_config *c, const tri_json *root, tri_error *err) {
   (void)root;
   (void)err;

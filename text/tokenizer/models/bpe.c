@@ -130,6 +130,7 @@ static tri_status check_dropout(const tok_field *model, tri_error *err) {
   return TRI_OK;
 }
 
+/* Copied, since the file's text is freed after loading. */
 static tri_status load_affix(const tok_field *model, const char *key, const tok_vocab *vocab, span *out,
                              tri_error *err) {
   tok_field f = tok_field_get(model, key);

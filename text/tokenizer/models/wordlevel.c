@@ -8,6 +8,8 @@ typedef struct wordlevel {
   uint32_t unk; /* TOK_NO_ID: a text with an unknown word is refused */
 } wordlevel;
 
+/* An unk_token that the vocabulary does not have is no error here, as in the reference: only a text that needs it is
+ * refused. */
 static tri_status wordlevel_load(const tok_field *f, tok_vocab *vocab, void **model, tri_error *err) {
   const char *text;
   size_t len;

@@ -84,7 +84,8 @@ static void wordpiece_work_destroy(void *work) {
   tri_free(work);
 }
 
-/* The longest token at s; *used is 0 when there is none. */
+/* The longest token at s; *used is 0 when there is none. The walk continues after a token that ends: a longer one may
+ * end further on. */
 static uint32_t longest_token(const wordpiece *w, uint32_t node, const char *s, size_t len, size_t *used) {
   uint32_t id = TOK_NO_ID;
   *used = 0;
@@ -97,6 +98,7 @@ static uint32_t longest_token(const wordpiece *w, uint32_t node, const char *s, 
   return id;
 }
 
+/* A word has at least as many bytes as characters, so that characters are counted of long words only. */
 static tri_status wordpiece_encode(const void *model, void *work, const char *word, size_t len, tok_ids *out) {
   const wordpiece *w = model;
   tok_ids *ids = work;
