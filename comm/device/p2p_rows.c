@@ -78,6 +78,7 @@ static void free_check(struct check *k) {
   tri_free(k->host);
 }
 
+/* Synchronous, as the next one uses the same host memory. */
 static void put(const tri_comm *c, void *to, const void *from, size_t bytes) {
   cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, tri_p2p_stream(c));
   cudaStreamSynchronize(tri_p2p_stream(c));
