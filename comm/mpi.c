@@ -82,7 +82,7 @@ static void sum_in_rank_order(tri_comm *c, float *buf, size_t count) {
 }
 
 /* MPI_REQUEST_NULL counts as complete: the requests of ranks with which nothing is exchanged need no case of their own.
- * */
+ */
 static void begin_exchanges(tri_comm *c) {
   for (int i = 0; i < 2 * c->size; i++) impl_of(c)->requests[i] = MPI_REQUEST_NULL;
 }
@@ -157,7 +157,7 @@ static tri_status mpi_all_reduce(tri_comm *c, float *buf, size_t count) {
 }
 
 /* MPI forbids that the two buffers overlap: of an own part that is in its place already it must learn by MPI_IN_PLACE.
- * */
+ */
 static tri_status mpi_all_gather(tri_comm *c, const void *send, void *recv, size_t bytes) {
   MPI_Request req;
   if (bytes > INT_MAX) return TRI_TOO_LARGE;
@@ -255,7 +255,7 @@ static tri_status mpi_recv(tri_comm *c, void *buf, size_t bytes, int peer, int t
 }
 
 /* One thread at a time calls a communicator, so the message that the probe has found is the one that the receive gets.
- * */
+ */
 static tri_status mpi_try_recv(tri_comm *c, void *buf, size_t cap, int peer, int tag, size_t *bytes) {
   int there = 0, n = 0;
   MPI_Status status;

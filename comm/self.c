@@ -58,7 +58,7 @@ static tri_status self_try_recv(tri_comm *c, void *buf, size_t cap, int peer, in
 
 static void self_destroy(tri_comm *c) { tri_free(c); }
 
-/* Of one rank every color and key give the same. */
+/* Every color and key give the same part of a single rank: itself. */
 static tri_status self_split(tri_comm *c, int color, int key, const tri_comm_config *config, tri_comm **out) {
   (void)color;
   (void)key;

@@ -227,7 +227,7 @@ static void openai_error(submit_slot *s, const trireme_error *e, bool answered) 
 
 /* ---- either ---- */
 
-/* Of our own form such a choice is an answer with that finish_reason, and the line counts as failed; OpenAI's form has
+/* Our own form has such a choice as an answer with that finish_reason, and the line counts as failed; OpenAI's form has
  * an error instead. */
 static bool ended_well(const trireme_event *e) {
   bool ok = true;

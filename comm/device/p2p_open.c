@@ -142,7 +142,7 @@ static tri_status open_peers(tri_comm *c, const struct card *mine, tri_error *er
   return tri_p2p_agree(p->host, &here, err);
 }
 
-/* What the device still does may use peers' memory: both streams end before that is let go. */
+/* The device may still use peers' memory: both streams end before that is let go. */
 void tri_p2p_close(tri_comm *c) {
   tri_p2p_impl *p = tri_p2p_impl_of(c);
   cudaStreamSynchronize(tri_p2p_send_stream(c));

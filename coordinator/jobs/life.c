@@ -427,8 +427,8 @@ void job_dispatch(tri_core *c, int64_t now) {
 
 /* ---- the end ---- */
 
-/* The one way into JOB_ENDED. The prompt and the lists are freed at once, for an ended job stays for a minute; the
- * output stays, for a client that returns. */
+/* The one way into JOB_ENDED. The lists, and ids of a prompt that no answer names, are freed at once, for an ended job
+ * stays for a minute; the output stays, for a client that returns. */
 static void end_job(tri_core *c, int64_t now, job *j) {
   if (j->state == JOB_ENDED) return;
   request_log(c, j, now);

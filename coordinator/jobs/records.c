@@ -16,8 +16,8 @@ static uint64_t record(tri_core *c, const tri_record *r) {
   return c->cfg.io.record(c->cfg.io.ctx, r);
 }
 
-/* The request as if its client had sent token ids and a seed: the next start needs no tokenizer for it, and samples the
- * same. */
+/* The request as if its client had sent token ids and a seed: the next start does not tokenize it again, and samples
+ * the same. */
 static void fill_submit(const job *j, tri_submit *s) {
   tri_submit_init(s);
   s->request_id = j->request_id;

@@ -94,7 +94,7 @@ bool replicas_report(const tri_core *c, int64_t now, tri_cluster_status *s) {
   return serving;
 }
 
-/* Slots are those of ready replicas alone: no other one can be given a job. */
+/* Slots are counted of ready replicas alone; all other figures are those of the last reports, whatever the state. */
 replicas_sums replicas_sum(const tri_core *c) {
   replicas_sums all = {0};
   for (uint32_t i = 0; i < c->cfg.num_replicas; i++) {
