@@ -24,6 +24,7 @@ static const void *pointers(trireme *c, const void *all, size_t n, size_t size) 
   return at;
 }
 
+/* A coordinator without a tokenizer sends ids alone: such tokens have no text. */
 static bool logprobs_of(trireme *c, const tri_choice_tokens *in, trireme_choice *out) {
   if (!in->logprobs || !in->num_ids) return true;
   trireme_logprobs *l = room(c, in->num_ids, sizeof *l);
@@ -65,6 +66,7 @@ static bool tokens_event(trireme *c, trireme_event *e) {
   return true;
 }
 
+/* The wire leaves the number out where nothing of that kind has ended the choice; the event has -1 for it. */
 static int64_t stop_of(bool has, uint64_t x) { return has && x <= UINT32_MAX ? (int64_t)x : -1; }
 
 static bool done_event(trireme *c, trireme_event *e) {
@@ -164,6 +166,7 @@ static void embedding_event(const trireme *c, trireme_event *e) {
   e->embedding.cached = r->cached;
 }
 
+/* One row for the text, or one for each of its tokens, which are named then. */
 static bool scores_event(trireme *c, trireme_event *e) {
   const tri_embed_reply *r = &c->msg->embed;
   const char *activation = tri_activation_name(r->activation);

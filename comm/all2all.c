@@ -48,6 +48,7 @@ static void shape_rows(const tri_all2all_config *c, tri_rows_config *out) {
       .ranks = c->dp, .max_rows = c->max_rows, .hidden = c->hidden, .top_k = c->top_k, .type = c->type};
 }
 
+/* A column of one exchanges nothing, and boxes are laid out for TRI_ROWS_RANKS at most. */
 static bool has_boxes(const tri_all2all_config *c) { return c->device && c->dp > 1 && c->dp <= TRI_ROWS_RANKS; }
 
 bool tri_all2all_bytes(const tri_all2all_config *config, size_t *bytes) {
@@ -159,6 +160,7 @@ void tri_all2all_use(tri_all2all *e, tri_all2all_form form) {
   e->form = copy ? TRI_ALL2ALL_ALLGATHER : form;
 }
 
+/* On the host every rank has what both forms take; on devices the column's communicator decides. */
 bool tri_all2all_can(const tri_all2all *e, tri_all2all_form form) {
   const uint32_t both = TRI_COMM_CAN_dispatch | TRI_COMM_CAN_combine;
   if (!e->cfg.device || form == TRI_ALL2ALL_ALLGATHER) return true;

@@ -35,6 +35,7 @@ tri_status tri_all2all_gather_create(tri_all2all *e) {
   tri_status st = TRI_OK;
   int32_t *none = tri_malloc(ids, 1);
   if (!none) return TRI_NO_MEMORY;
+  /* All bits set is -1 in every id. */
   memset(none, 0xff, ids);
   TRI_TRY(take(e, ids, &e->no_expert));
   TRI_TRY(take(e, rows * (size_t)c->hidden * sizeof(float), &e->sums));
@@ -87,6 +88,7 @@ tri_status tri_all2all_gather_all(tri_all2all *e, const void *x, const int32_t *
 
 tri_status tri_all2all_scatter_sums(tri_all2all *e, const float *y, float *out, bool accumulate) {
   size_t hidden = (size_t)e->cfg.hidden, own = (size_t)e->rows[e->cfg.d] * hidden;
+  /* The reduce-scatter leaves stride rows: it can write to `out` only where that has as many. */
   bool whole = !accumulate && e->rows[e->cfg.d] == e->stride;
   float *sums = whole ? out : e->sums;
   if (accumulate && e->cfg.device) return TRI_UNSUPPORTED;

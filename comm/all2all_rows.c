@@ -4,6 +4,8 @@
  * which order: messages are rows alone, without heads or numbers. */
 #include "comm/all2all_impl.h"
 
+/* An expert's slices lie on etp neighbouring tensor ranks from first_rank % tp on: this column has one of them where
+ * its t is among those, and else the expert's rows are another column's. */
 void tri_all2all_find_targets(tri_all2all *e) {
   const tri_all2all_config *c = &e->cfg;
   for (int x = 0; x < c->num_experts; x++) {
@@ -20,6 +22,7 @@ static bool wants(const tri_all2all *e, int peer, int dp_rank, int row) {
   return false;
 }
 
+/* The receiver's count of a sender's rows: both read the same tables, so it needs no message. */
 static size_t count_wanted(const tri_all2all *e, int peer, int dp_rank) {
   size_t n = 0;
   for (int row = 0; row < e->rows[dp_rank]; row++) n += wants(e, peer, dp_rank, row);
@@ -38,6 +41,7 @@ static float *pack(const tri_all2all *e, int peer, int dp_rank, const float *row
   return packed;
 }
 
+/* The counterpart of pack. Rows that the peer does not want are left as they are in `rows`. */
 static const float *unpack(const tri_all2all *e, int peer, int dp_rank, const float *packed, float *rows) {
   size_t hidden = (size_t)e->cfg.hidden;
   for (int row = 0; row < e->rows[dp_rank]; row++) {
@@ -55,6 +59,8 @@ static tri_status all_to_all(const tri_all2all *e, const float *send, const size
   return TRI_OK;
 }
 
+/* to_bytes and from_bytes stay for the return, which sends by the one and receives by the other, and whose rows have
+ * the same order. */
 tri_status tri_all2all_send_rows(tri_all2all *e, const float *x, float *all) {
   int me = e->cfg.d;
   size_t row_bytes = (size_t)e->cfg.hidden * sizeof *x;
@@ -87,6 +93,8 @@ static const float *sum_of_row(tri_all2all *e, int row) {
   return sum;
 }
 
+/* cursors[peer] is at the peer's next result. Results lie in the order of rows, so a row moves only the cursors of the
+ * peers that it went to. */
 static void add_partials(tri_all2all *e, float *out, bool accumulate) {
   float *from = e->own;
   for (int peer = 0; peer < e->cfg.dp; peer++) {

@@ -32,6 +32,8 @@ static struct impl *impl_of(const tri_comm *c) { return c->impl; }
 static MPI_Comm handle_of(const tri_comm *c) { return impl_of(c)->comm; }
 static tri_shm *shm_of(const tri_comm *c) { return impl_of(c)->shm; }
 
+/* Waits for all of n requests, with the communicator's one limit for them together. A communicator that has failed
+ * meanwhile, as by an abort, ends the wait before that. */
 static tri_status complete(tri_comm *c, MPI_Request *reqs, int n) {
   tri_wait w = tri_wait_begin(&c->cfg.policy, tri_deadline_after_ms(c->cfg.timeout_ms));
   for (;;) {
@@ -79,6 +81,8 @@ static void sum_in_rank_order(tri_comm *c, float *buf, size_t count) {
   }
 }
 
+/* MPI_REQUEST_NULL counts as complete: the requests of ranks with which nothing is exchanged need no case of their own.
+ */
 static void begin_exchanges(tri_comm *c) {
   for (int i = 0; i < 2 * c->size; i++) impl_of(c)->requests[i] = MPI_REQUEST_NULL;
 }
@@ -115,6 +119,7 @@ static tri_status gather_addends(tri_comm *c, const float *send, size_t stride, 
   return end_exchanges(c, st);
 }
 
+/* Stride 0 sends the same addends to every rank. Each adds all of them in rank order, so all get the same bits. */
 static tri_status reduce_direct(tri_comm *c, float *buf, size_t count) {
   TRI_CHECK(gather_addends(c, buf, 0, count)); /* the same addends for all */
   sum_in_rank_order(c, buf, count);
@@ -151,6 +156,8 @@ static tri_status mpi_all_reduce(tri_comm *c, float *buf, size_t count) {
   return TRI_OK;
 }
 
+/* MPI forbids that the two buffers overlap: of an own part that is in its place already it must learn by MPI_IN_PLACE.
+ */
 static tri_status mpi_all_gather(tri_comm *c, const void *send, void *recv, size_t bytes) {
   MPI_Request req;
   if (bytes > INT_MAX) return TRI_TOO_LARGE;
@@ -228,6 +235,7 @@ static tri_status mpi_isend(tri_comm *c, const void *buf, size_t bytes, int peer
   return TRI_OK;
 }
 
+/* A request whose wait has failed is not waited for again: the communicator is at its end then. */
 static tri_status mpi_wait(tri_comm *c, tri_comm_req *req) {
   if (!req->active) return TRI_OK;
   MPI_Request r;
@@ -246,6 +254,8 @@ static tri_status mpi_recv(tri_comm *c, void *buf, size_t bytes, int peer, int t
   return st;
 }
 
+/* One thread at a time calls a communicator, so the message that the probe has found is the one that the receive gets.
+ */
 static tri_status mpi_try_recv(tri_comm *c, void *buf, size_t cap, int peer, int tag, size_t *bytes) {
   int there = 0, n = 0;
   MPI_Status status;
@@ -310,11 +320,14 @@ static tri_status open_shm(MPI_Comm comm, int rank, int size, tri_shm **out) {
   if (MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &local) != MPI_SUCCESS) return TRI_PEER_LOST;
   MPI_Comm_size(local, &local_size);
   MPI_Comm_free(&local);
+  /* The name stays empty where this fails or is not tried, and all ranks learn by that that there is none to open. */
   if (rank == 0 && local_size == size) tri_shm_create(name, size, out);
   if (MPI_Bcast(name, sizeof name, MPI_CHAR, 0, comm) != MPI_SUCCESS) return TRI_PEER_LOST;
   if (rank && local_size == size && *name) tri_shm_open(name, rank, size, out);
   opened = *out != NULL;
   int rc = MPI_Allreduce(&opened, &all, 1, MPI_INT, MPI_MIN, comm);
+  /* Every rank has it open by now, or has failed to: without a name the memory ends with the last rank, however that
+   * ends. */
   if (rank == 0 && *name) tri_shm_unlink(name);
   if (rc == MPI_SUCCESS && all) return TRI_OK;
   tri_shm_close(*out);

@@ -46,6 +46,8 @@ static tri_status map(int fd, int rank, int size, tri_shm **out) {
   return TRI_OK;
 }
 
+/* The memory is allocated here, not at the first touch: a host without room for it says so now instead of with a SIGBUS
+ * in a step. */
 tri_status tri_shm_create(char name[TRI_SHM_NAME_BYTES], int size, tri_shm **out) {
   uint64_t id[2];
   if (getrandom(id, sizeof id, 0) != (ssize_t)sizeof id) return TRI_IO;
@@ -199,6 +201,7 @@ static tri_status take_pieces(const tri_shm *s, size_t at, char *recv, const siz
   return TRI_OK;
 }
 
+/* A rank's part for itself goes through no slot. */
 static void copy_own_part(const tri_shm *s, const char *send, const size_t *send_bytes, char *recv,
                           const size_t *recv_bytes) {
   for (int r = 0; r < s->rank; r++) {
@@ -231,6 +234,7 @@ tri_status tri_shm_broadcast(tri_shm *s, tri_comm *c, void *buf, size_t bytes, i
   return TRI_OK;
 }
 
+/* A round whose slots stay as they are. */
 tri_status tri_shm_barrier(tri_shm *s, tri_comm *c) {
   begin_round(s);
   return meet(s, c);

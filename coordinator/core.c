@@ -14,6 +14,7 @@
 
 static const replica_hooks hooks = {jobs_lose_replica, jobs_queue_again, job_dispatch};
 
+/* tri_core_destroy also takes a core that is made in part. */
 tri_status tri_core_create(const tri_core_config *config, int64_t now, tri_core **out) {
   tri_core *c = tri_calloc(1, sizeof *c);
   if (!c) return TRI_NO_MEMORY;
@@ -151,10 +152,13 @@ void tri_core_stood_still(tri_core *c, int64_t now) { watchdog_suspend(c, now); 
 
 /* ---- time, and the end ---- */
 
+/* Replicas end only after the last job: one that was lost in the drain must leave its jobs to another. */
 static void drain_once_idle(tri_core *c) {
   if (c->draining && jobs_have_ended(c)) replicas_drain(c);
 }
 
+/* Losses come first, so that their jobs are queued before jobs_tick gives jobs out; what any of these steps has to tell
+ * clients goes out at the end. */
 void tri_core_tick(tri_core *c, int64_t now) {
   replicas_tick(c, now);
   watchdog_tick(c, now);

@@ -54,6 +54,7 @@ static void set_facts(struct server *s) {
   tri_core_set_facts(s->core, &s->facts);
 }
 
+/* The arena holds one message at a time: the core copies what it keeps. */
 static void take_client(struct server *s, const tri_peer *from, const void *data, size_t len, int frames) {
   tri_client_msg m;
   tri_error err = {0};
@@ -265,6 +266,8 @@ static void drain_is_over(struct server *s, int64_t now) {
   s->leaving = true;
 }
 
+/* A gap of more than a second between two ticks says that this process has stood still: what looks like silence of
+ * others may be its own. */
 static void tick(struct server *s) {
   int64_t now = tri_now_ns();
   if (now - s->last_tick < TICK_MS * NS_PER_MS) return;

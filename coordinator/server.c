@@ -70,6 +70,8 @@ static tri_status pack_or_say_why(struct server *s, const tri_server_msg *m) {
   return pack(s, &e);
 }
 
+/* Unlike a job's output, an answer is sent once: where the client's queue is full, or earlier answers of the same
+ * connection still wait, it is kept (late_replies.h). */
 static void answer(void *ctx, const tri_peer *to, const tri_server_msg *m) {
   struct server *s = ctx;
   if (pack_or_say_why(s, m) != TRI_OK) {
@@ -195,6 +197,7 @@ static int64_t longest_hold_ns(const tri_serve_options *o) {
   return o->encoder_batching == TRI_BATCHING_DP_LAZY ? (int64_t)(o->encoder_latency_limit * 1e6) / 2 : 0;
 }
 
+/* Without a limit of its own the queue may have half of the memory that is left by the response cache. */
 static uint64_t queue_bytes(const tri_serve_options *o) {
   return o->max_queue_bytes ? o->max_queue_bytes : (o->memory_cap - o->response_cache) / QUEUE_SHARE;
 }
@@ -258,6 +261,8 @@ static tri_status open_core(struct server *s, tri_error *err) {
   return st == TRI_OK ? st : tri_fail(err, st, "coordinator", "no memory");
 }
 
+/* On a failure everything that was made stays for server_close. The journal comes last, for its jobs go into the core.
+ */
 tri_status server_open(struct server *s, bool one_host, tri_error *err) {
   tri_status st = open_model(s, err);
   if (st == TRI_OK) st = tri_arena_create(ARENA_BYTES, &s->arena);
@@ -279,6 +284,7 @@ static bool is_done(const struct server *s) {
   return s->draining && !s->failed && !s->recorder_failed && s->core && !tri_core_owes(s->core);
 }
 
+/* The core ends first, while what it calls is there; is_done asks it before that. */
 void server_close(struct server *s) {
   bool done = is_done(s);
   tri_core_destroy(s->core);

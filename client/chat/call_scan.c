@@ -50,6 +50,7 @@ void call_scan_free(call_scan *s) {
   call_arguments_free(&s->json);
 }
 
+/* A name or key of LONGEST_WORD bytes is none: a model that never ends one takes no more memory. */
 static tri_status add_to_word(call_scan *s, char c, call_step *step) {
   if (s->word.len == LONGEST_WORD) *step = CALL_IS_NONE;
   return tri_buf_append(&s->word, &c, 1);
@@ -143,6 +144,7 @@ static bool is_key(const call_scan *s, const char *key) {
   return s->word.len == strlen(key) && !memcmp(s->word.data, key, s->word.len);
 }
 
+/* `word` holds the key until here. A second name or second arguments are passed over as any other value. */
 static tri_status before_value(call_scan *s, char c, call_step *step) {
   if (call_is_blank(c)) return TRI_OK;
   bool arguments = is_key(s, "arguments") || is_key(s, "parameters"), name = is_key(s, "name");
@@ -194,6 +196,7 @@ static tri_status in_key(call_scan *s, char c, call_step *step) {
   return TRI_OK;
 }
 
+/* Mistral's newer models write NAME[ARGS]{...}: the mark is no part of the name. */
 static tri_status in_name(call_scan *s, char c, call_step *step) {
   static const char behind[] = "[ARGS]";
   const size_t size = sizeof behind - 1;

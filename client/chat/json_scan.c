@@ -41,6 +41,7 @@ static bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 static bool in_object(const json_scan *s, unsigned depth) { return s->objects >> (depth - 1) & 1; }
 
+/* The bit is written either way: an earlier bracket of this depth has left its own. */
 static bool open_bracket(json_scan *s, bool object) {
   if (s->depth == JSON_SCAN_DEPTH) return false;
   uint64_t bit = (uint64_t)1 << s->depth++;
@@ -48,6 +49,7 @@ static bool open_bracket(json_scan *s, bool object) {
   return go(s, object ? BEFORE_MEMBER : BEFORE_ELEMENT);
 }
 
+/* After the outermost value only blanks may follow. */
 static bool behind_value(json_scan *s, char c) {
   if (json_is_blank(c)) return go(s, BEHIND_VALUE);
   if (!s->depth) return false;
@@ -77,6 +79,8 @@ static bool begin_character(json_scan *s, unsigned char b) {
   return true;
 }
 
+/* low and high bound the next byte of a character. Only its second byte is bounded by the first one, so that overlong
+ * forms, surrogates and what is above U+10FFFF are refused; later ones may be any of 80 to BF. */
 static bool in_string(json_scan *s, char c) {
   unsigned char b = (unsigned char)c;
   if (s->more) {
@@ -103,6 +107,8 @@ static bool in_escape(json_scan *s, char c) {
   return c && strchr("\"\\/bfnrt", c) && go(s, IN_STRING);
 }
 
+/* Halves of a surrogate pair are taken in their order alone: a first half needs an escape with the second one right
+ * after it. */
 static bool in_code(json_scan *s, char c) {
   unsigned digit = 16;
   if (is_digit(c)) digit = (unsigned)(c - '0');
@@ -138,6 +144,7 @@ static bool in_word(json_scan *s, char c) {
   return *s->word || go(s, BEHIND_VALUE);
 }
 
+/* The default is an integer part or a fraction: a digit continues it, unless it is a leading zero. */
 static bool in_number(json_scan *s, char c) {
   bool digit = is_digit(c), e = c == 'e' || c == 'E';
   switch (s->state) {

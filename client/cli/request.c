@@ -67,6 +67,7 @@ static const tri_option request_table[] = {
 };
 enum { NUM_REQUEST_OPTIONS = sizeof request_table / sizeof *request_table };
 
+/* Names of the protocol have _ where options have -. */
 static const tri_wire_field *limit_of(const char *name) {
   size_t n;
   const tri_wire_field *f = tri_wire_fields(&n);
@@ -218,6 +219,7 @@ tri_status cli_wrong(tri_error *err, const char *key, const char *wanted) {
   return tri_fail(err, TRI_INVALID_ARGUMENT, key, "%s must be %s", key, wanted);
 }
 
+/* len NULL: the text ends with NUL, so that it may have none within. */
 static tri_status json_string(const tri_json *v, const char *key, char **owned, const char **out, size_t *len,
                               tri_error *err) {
   size_t n;

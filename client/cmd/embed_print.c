@@ -68,6 +68,7 @@ static void json_row(tri_buf *b, const trireme_event *e, size_t row, int64_t top
 
 /* ---- answers ---- */
 
+/* Without --top-k a text has all labels, and each of several tokens its best one alone. */
 void cmd_print_embed_reply(tri_buf *b, const trireme_event *e, int64_t top_k) {
   if (e->kind == TRIREME_EVENT_EMBEDDING) {
     add_floats(b, e->embedding.values, e->embedding.num, " ", "nan");

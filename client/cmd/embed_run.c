@@ -81,6 +81,7 @@ static void finish_slot(runner *r, slot *s, const trireme_event *e) {
   tri_text_add(&s->text, "}\n", 2);
 }
 
+/* An event of a number whose slot is another's by now is of no request under way, and passed over. */
 static void on_event(runner *r, const trireme_event *e) {
   slot *s = r->by_id[e->id % r->room];
   bool answer = e->kind == TRIREME_EVENT_EMBEDDING || e->kind == TRIREME_EVENT_SCORES;
@@ -129,6 +130,7 @@ static trireme_result send_line(runner *r, slot *s, size_t len, trireme_error *e
   return sent;
 }
 
+/* The slot's texts were freed when its former answer was written. */
 static slot *next_slot(runner *r) {
   slot *s = &r->slots[r->read++ % r->room];
   *s = (slot){.line = r->lines};

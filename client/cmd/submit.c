@@ -85,6 +85,7 @@ static bool print_ids(texts *t, const trireme_choice *c) {
   return ok;
 }
 
+/* Flushed with each event, since a pipe would otherwise keep the text back; several choices wait in their buffers. */
 static bool print_tokens(const trireme_event *e, texts *t) {
   bool ok = true;
   for (size_t i = 0; i < e->tokens.num; i++) {

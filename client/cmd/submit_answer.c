@@ -27,6 +27,8 @@ void submit_slot_free(submit_slot *s) {
   tri_free(s);
 }
 
+/* Logprobs of our own form are kept as the elements of an array whose end plain_choice writes; those of OpenAI's forms
+ * in its arrays, or chat's. */
 void submit_answer_tokens(submit_slot *s, const trireme_event *e) {
   for (size_t i = 0; i < e->tokens.num; i++) {
     const trireme_choice *c = e->tokens.choices[i];
@@ -63,6 +65,7 @@ static void begin_plain(submit_slot *s) {
   tri_text_add(r, s->kept.data ? s->kept.data : "", s->kept.len);
 }
 
+/* A job that did not stream has its text in `done`; of one that did, the tokens' events have brought it. */
 static void plain_choice(submit_slot *s, size_t index, const trireme_finished *f) {
   submit_piece none = {0}, *p = index < s->num_choices ? &s->choices[index] : &none;
   tri_buf *r = &s->result;
@@ -224,6 +227,8 @@ static void openai_error(submit_slot *s, const trireme_error *e, bool answered) 
 
 /* ---- either ---- */
 
+/* Our own form has such a choice as an answer with that finish_reason, and the line counts as failed; OpenAI's form has
+ * an error instead. */
 static bool ended_well(const trireme_event *e) {
   bool ok = true;
   for (size_t i = 0; i < e->done.num; i++)

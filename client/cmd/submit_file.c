@@ -60,6 +60,8 @@ static void ids_put(batch *b, submit_slot *s) {
   b->by_id[i] = s;
 }
 
+/* The table has at least twice as many places as requests may be in flight, so that a search always meets an empty one.
+ */
 static submit_slot *ids_take(batch *b, uint64_t id, bool remove) {
   size_t i = id & b->mask;
   while (b->by_id[i] && b->by_id[i]->id != id) i = (i + 1) & b->mask;

@@ -56,6 +56,7 @@ static tri_status parse_completion(const cli_request *defaults, const tri_json *
   return take_openai(&out->q, "max_completion_tokens", most, err); /* wins over max_tokens, which may come after it */
 }
 
+/* An array of one text, or of one array of ids, is the same as its element. */
 static tri_status take_input(submit_request *out, const tri_json *v, tri_error *err) {
   trireme_embed_request *r = &out->embed;
   if (tri_json_kind_of(v) == TRI_JSON_ARRAY && tri_json_kind_of(tri_json_at(v, 0)) != TRI_JSON_INT) {
@@ -110,6 +111,7 @@ static tri_status parse_embedding(const tri_json *body, submit_request *out, tri
   return TRI_OK;
 }
 
+/* custom_id is taken first: an error in anything after it can name its line. */
 static tri_status parse_openai(const submit_context *x, const tri_json *root, submit_slot *s, submit_request *out,
                                tri_error *err) {
   const tri_json *id = tri_json_get(root, "custom_id"), *body = tri_json_get(root, "body");

@@ -149,6 +149,7 @@ static bool begin_stream(gw_exchange *x) {
   return send_events(x);
 }
 
+/* The usage of a whole stream is an event of its own, whose choices are empty, as OpenAI's clients expect. */
 static void end_stream(gw_exchange *x) {
   gw_completion *s = x->state;
   if (s->q->include_usage) {
@@ -204,6 +205,7 @@ static void respond(gw_exchange *x) {
 
 /* ---- events ---- */
 
+/* All that a choice's buffers hold and that no event has taken yet. */
 static size_t bytes_of(const gw_choice *c) {
   const oai_logprobs *l = &c->logprobs;
   return c->text.len + l->tokens.len + l->values.len + l->tops.len + l->offsets.len + c->prompt_logprobs.len +

@@ -59,6 +59,7 @@ static const char *allowed(const gw_origins *o, http_str origin) {
   return NULL;
 }
 
+/* An answer that depends on Origin says so also where it allows none: a cache must not give it to another origin. */
 size_t gw_cors_lines(void *ctx, http_conn *c, char *out, size_t cap) {
   const gateway *g = ctx;
   const gw_origins *o = g->origins;

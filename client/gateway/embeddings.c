@@ -82,6 +82,7 @@ static void add_base64(tri_buf *b, const float *values, size_t num) {
   tri_text_add(b, "\"", 1);
 }
 
+/* JSON has neither infinities nor NaN: null stands for them. */
 static void add_floats(tri_buf *b, const float *values, size_t num) {
   tri_text_add(b, "[", 1);
   for (size_t i = 0; i < num; i++) {

@@ -110,6 +110,7 @@ trireme_result gw_finder_take(gw_finder *f, gw_found *out) {
   return r;
 }
 
+/* Waits for the search, and closes what it has found, which the gateway has no use for now. */
 void gw_finder_stop(gw_finder *f) {
   gw_found found = {0};
   if (f && !gw_finder_take(f, &found)) trireme_close(found.client);

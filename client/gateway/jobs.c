@@ -36,6 +36,7 @@ gw_exchange *gw_exchange_make(gateway *g, http_conn *c, const gw_kind *kind, voi
   return x;
 }
 
+/* Called before the first job is sent, since jobs in buckets must not move. */
 bool gw_exchange_make_room(gw_exchange *x, size_t num_jobs) {
   if (num_jobs <= x->room) return true;
   gw_job *jobs = tri_calloc(num_jobs, sizeof *jobs);

@@ -26,6 +26,7 @@ static void (*const answers[GW_NUM_PATHS])(gateway *g, http_conn *c) = {
     [GW_PATH_ROOT] = gw_root,
 };
 
+/* Parameters after the type, as charset, are not looked at: JSON is UTF-8. */
 static bool is_json(http_str type) {
   static const char json[] = "application/json";
   const size_t len = sizeof json - 1;
@@ -89,6 +90,8 @@ static oai_error why_not(const gateway *g, const http_parser *p, const gw_path *
   return (oai_error){0};
 }
 
+/* Called before a body is read, so that what is refused costs no memory. A connection that was let through to a path
+ * which is not open is trusted (http_conn_trust). */
 void gw_on_head(void *ctx, http_conn *c) {
   const http_parser *p = http_conn_request(c);
   if (gw_cors_preflight(ctx, c)) return; /* it brings no key */
@@ -123,6 +126,7 @@ void gw_on_answer(void *ctx, http_conn *c, int status, const char *fields) {
   if (!probe) gw_access_log(ctx, c, status, fields);
 }
 
+/* Without a reader the exchange is over, and its jobs are cancelled. */
 void gw_on_gone(void *ctx, http_conn *c, http_gone why) {
   gateway *g = ctx;
   gw_exchange *x = http_conn_data(c);
@@ -144,6 +148,7 @@ void gw_on_cut(void *ctx, http_conn *c) {
   if (x) gw_exchange_cut(x);
 }
 
+/* The HTTP server's own refusals, as of heads that cannot be parsed, in the form of all other errors. */
 size_t gw_on_error(void *ctx, int status, const char *why, char *out, size_t cap) {
   const gateway *g = ctx;
   char large[96];

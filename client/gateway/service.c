@@ -61,6 +61,7 @@ trireme_config gw_coordinator_config(const gateway *g, int timeout_ms) {
   return config;
 }
 
+/* Owns the client of f in any case: where its descriptor cannot be watched, it is closed. */
 bool gw_adopt(gateway *g, const gw_found *f) {
   if (http_server_watch(g->server, HTTP_WATCH_COORDINATOR, trireme_fd(f->client), watch_coordinator) != TRI_OK) {
     http_server_watch(g->server, HTTP_WATCH_COORDINATOR, -1, NULL);
@@ -97,6 +98,7 @@ static void note_away(gateway *g) {
   g->away = away;
 }
 
+/* The answer to the gateway's own question of the models comes among the events of jobs, and is known by its number. */
 static void take_event(gateway *g, const trireme_event *e) {
   if (gw_hint_take(g, e)) return;
   if (!g->models_id || e->id != g->models_id) return gw_jobs_take(g, e);
@@ -206,6 +208,7 @@ static void on_leave(void *ctx, int number) {
   on_tick(g);
 }
 
+/* A file that cannot be read leaves the keys as they are: a mistake in it locks no client out. */
 static void on_reload(void *ctx, int number) {
   gateway *g = ctx;
   gw_keys *keys = NULL;

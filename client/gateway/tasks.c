@@ -212,6 +212,7 @@ void gw_task_start(gateway *g, http_conn *c, const gw_kind *kind, void *state, g
                      &(oai_error){429, "no_capacity", "", "too many requests wait to be read, or for their prompts"});
 }
 
+/* A task that waits, or that a thread has, stays until it has ended: gw_tasks_take frees it then. */
 void gw_task_leave(gw_task *t) {
   t->x = NULL;
   if (!t->running) return drop(t);

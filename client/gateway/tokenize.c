@@ -94,6 +94,7 @@ static void write_tokenized(tokenize *t) {
   tri_text_add(&t->out, "}", 1);
 }
 
+/* Special tokens are added to a prompt by default, as vLLM does, and not to messages, whose template has them. */
 static tri_status answer_tokens(tokenize *t, tri_tokenizer_scratch *scratch, tri_error *err) {
   size_t len = 0;
   t->chat.add_generation_prompt = true;

@@ -49,6 +49,7 @@ static void open_call(const oai_chat_message *m, tri_buf *b, const char *name, s
   tri_json_put_text(b, "name", name, len);
 }
 
+/* Called before the next call begins and once at the end: the last call's arguments stay open until then. */
 static void end_call(oai_chat_message *m) {
   if (!m->num_calls) return;
   tri_json_put_text(&m->calls, "arguments", m->arguments.data ? m->arguments.data : "", m->arguments.len);
@@ -149,6 +150,8 @@ tri_status oai_chat_message_push(oai_chat_message *m, const char *text, size_t l
   return chat_answer_push(m->answer, text, len);
 }
 
+/* An answer that was cut off, by its length or a stop text, may end within a call, which is then no whole one: the
+ * parser gets to know whether the model itself has ended it. */
 tri_status oai_chat_message_finish(oai_chat_message *m, const oai_tail *end, bool *calls) {
   bool by_model = !strcmp(end->finish_reason, "stop") && !end->stop_string && end->stop_token_id < 0;
   TRI_CHECK(chat_answer_finish(m->answer, by_model));

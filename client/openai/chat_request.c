@@ -94,6 +94,8 @@ static tri_status check_logprobs(oai_chat_request *q, tri_error *err) {
   return TRI_OK;
 }
 
+/* Texts and members are pointers into the document, which must outlive their use; oai_completion_keep copies the texts
+ * that jobs need. */
 tri_status oai_chat_parse(const tri_json *object, const oai_model *model, const trireme_request *defaults,
                           oai_chat_request *q, oai_ignored *ignored, tri_error *err) {
   static const oai_field_table own = OAI_TABLE(fields);
@@ -119,6 +121,8 @@ tri_status oai_chat_parse(const tri_json *object, const oai_model *model, const 
   return TRI_OK;
 }
 
+/* With truncate_prompt_tokens -1 the prompt leaves room for max_tokens, or for one token of an answer; without it, the
+ * whole context is the limit. */
 uint64_t oai_chat_most_ids(const oai_chat_request *q, uint64_t max_model_len) {
   if (q->truncate_prompt_tokens > 0) return (uint64_t)q->truncate_prompt_tokens;
   uint64_t answer = q->c.r.max_tokens > 0 ? (uint64_t)q->c.r.max_tokens : 1;

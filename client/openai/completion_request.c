@@ -14,6 +14,7 @@
 
 #include "base/mem.h"
 
+/* Texts stay in the document; the list itself is the request's, which therefore must not be moved. */
 static tri_status take_stop(void *request, const oai_field *f, const tri_json *v, tri_error *err) {
   oai_completion_request *q = request;
   bool one = tri_json_kind_of(v) == TRI_JSON_STRING;
@@ -185,6 +186,7 @@ static const oai_field text_alone[] = {
 #undef Q
 #undef R
 
+/* Whatever false or 0 would mean something else than "not said" is set here. */
 void oai_completion_request_init(oai_completion_request *q) {
   *q = (oai_completion_request){.add_special_tokens = true,
                                 .skip_special_tokens = true,
@@ -237,6 +239,7 @@ tri_status oai_completion_parse(const tri_json *object, oai_completion_request *
   return oai_completion_check(q, err);
 }
 
+/* All texts go to one buffer of their exact size; the document can be freed then. */
 tri_status oai_completion_keep(oai_completion_request *q, tri_error *err) {
   trireme_request *r = &q->r;
   size_t model = r->model ? strlen(r->model) : 0, salt = r->cache_salt ? strlen(r->cache_salt) : 0;

@@ -18,6 +18,7 @@ tri_status oai_wrong(tri_error *err, const oai_field *f, const char *wanted) {
 
 static void *member(void *request, const oai_field *f) { return (char *)request + f->offset; }
 
+/* TRIREME_UNSET is itself an integer, and must not be had by saying it. */
 tri_status oai_take_int(void *request, const oai_field *f, const tri_json *v, tri_error *err) {
   int64_t n;
   TRI_CHECK(tri_json_read_int(v, f->name, &n, err));
@@ -34,6 +35,7 @@ tri_status oai_take_bool(void *request, const oai_field *f, const tri_json *v, t
   return tri_json_as_bool(v, member(request, f)) ? TRI_OK : oai_wrong(err, f, "true or false");
 }
 
+/* libtrireme takes names that end with NUL: one within would cut the name short. */
 tri_status oai_take_name(void *request, const oai_field *f, const tri_json *v, tri_error *err) {
   size_t len = 0;
   const char *s = tri_json_as_str(v, &len);
@@ -56,6 +58,7 @@ tri_status oai_take_nothing(void *request, const oai_field *f, const tri_json *v
   return TRI_OK;
 }
 
+/* A client library may send every field with the value that asks for nothing: false, 0, [] and {} are let pass. */
 tri_status oai_take_unsupported(void *request, const oai_field *f, const tri_json *v, tri_error *err) {
   bool on = true;
   int64_t n = 1;
@@ -93,6 +96,7 @@ static bool wins(const char *key) {
   return !strcmp(key, "max_completion_tokens") || !strcmp(key, "truncate_prompt_tokens");
 }
 
+/* The first table that has the name wins. */
 static const oai_field *find_field(const reading *r, const char *key) {
   for (const oai_field_table *t = r->tables; t->fields; t++)
     for (size_t i = 0; i < t->num; i++)
@@ -148,6 +152,7 @@ static tri_status read_input(const oai_field *f, const tri_json *v, oai_input *o
   return TRI_OK;
 }
 
+/* An array whose first element is an integer is one prompt of token ids; any other array is one of prompts. */
 tri_status oai_take_inputs(void *request, const oai_field *f, const tri_json *v, tri_error *err) {
   oai_inputs *in = member(request, f);
   const tri_json *first = tri_json_at(v, 0);
@@ -167,6 +172,7 @@ tri_status oai_take_inputs(void *request, const oai_field *f, const tri_json *v,
 
 size_t oai_kept_text(const char *s, size_t len) { return s ? len + 1 : 0; }
 
+/* The room was reserved from the same texts (oai_kept_text), so that it does not move and earlier pointers stay. */
 void oai_keep_text(tri_buf *room, const char **s, size_t len) {
   char *to = room->data + room->len;
   if (!*s) return;

@@ -55,6 +55,7 @@ static void add_top(tri_buf *b, const trireme_logprobs *p, uint32_t chosen) {
 /* Nothing is before a prompt's first token that could tell how probable it is. */
 static bool has_none(const trireme_choice *c, size_t i) { return c->of_prompt && c->offset + i == 0; }
 
+/* Offsets count characters, not bytes: those bytes that begin one in UTF-8. */
 void oai_logprobs_add(oai_logprobs *l, const trireme_choice *c) {
   for (size_t i = 0; c->logprobs && i < c->num_ids; i++) {
     const trireme_logprobs *p = c->logprobs[i];
@@ -75,6 +76,7 @@ void oai_logprobs_add(oai_logprobs *l, const trireme_choice *c) {
   }
 }
 
+/* Empties the elements: what an event of a stream has brought is not written again by the next one. */
 static void write_array(tri_buf *out, const char *key, tri_buf *elements) {
   tri_json_open(out, key, '[');
   tri_text_add(out, elements->data ? elements->data : "", elements->len);
@@ -177,6 +179,7 @@ static void open_chat_token(tri_buf *b, const char *text, size_t len, uint32_t i
   tri_text_add(b, "]", 1);
 }
 
+/* Chat's objects are one array, for which the buffer of the tokens is used; tri_json_open separates them. */
 void oai_chat_logprobs_add(oai_logprobs *l, const trireme_choice *c) {
   tri_buf *b = &l->tokens;
   for (size_t i = 0; c->logprobs && i < c->num_ids; i++) {

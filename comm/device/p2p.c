@@ -15,6 +15,7 @@ static tri_status p2p_all_reduce(tri_comm *c, float *buf, size_t count) {
   return tri_p2p_sum(c, tri_p2p_algorithm_of(c, count), buf, count);
 }
 
+/* The fallback's error is this communicator's, too, for some of its calls go there. */
 static tri_status p2p_poll(tri_comm *c) {
   tri_status st = tri_comm_query(c);
   return st == TRI_OK ? tri_comm_note(c, tri_comm_poll(c->fallback)) : st;

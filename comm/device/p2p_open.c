@@ -142,6 +142,7 @@ static tri_status open_peers(tri_comm *c, const struct card *mine, tri_error *er
   return tri_p2p_agree(p->host, &here, err);
 }
 
+/* The device may still use peers' memory: both streams end before that is let go. */
 void tri_p2p_close(tri_comm *c) {
   tri_p2p_impl *p = tri_p2p_impl_of(c);
   cudaStreamSynchronize(tri_p2p_send_stream(c));
@@ -165,6 +166,7 @@ void tri_p2p_free(tri_comm *c) {
   cudaFreeHost(c);
 }
 
+/* A rank whose own part has failed still takes part in the agreement: the others would wait for it otherwise. */
 tri_status tri_p2p_open(tri_backend *be, tri_comm *host, tri_comm_use use, const tri_rows_config *rows, tri_comm **out,
                         tri_error *err) {
   struct card card = {0};

@@ -49,6 +49,7 @@ struct check {
   float *weights, *all_weights, *y, *out;
 };
 
+/* Every rank can work out by it which rows it is to get, without a message. */
 static int rank_of_choice(const tri_rows_config *c, int round, int rank, int row) {
   int to = (rank + row + round) % c->ranks;
   return c->first_slot[to] < c->end_slot[to] ? to : -1;
@@ -77,6 +78,7 @@ static void free_check(struct check *k) {
   tri_free(k->host);
 }
 
+/* Synchronous, as the next one uses the same host memory. */
 static void put(const tri_comm *c, void *to, const void *from, size_t bytes) {
   cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, tri_p2p_stream(c));
   cudaStreamSynchronize(tri_p2p_stream(c));

@@ -69,6 +69,7 @@ static void write_values(tri_pack *p, const void *at) {
 }
 const tri_codec tri_codec_values = {.read = read_reply_values, .write = write_values};
 
+/* Compared by a division, which cannot overflow as rows times labels could. */
 tri_status tri_embed_reply_finish(tri_unpacker *d, const tri_embed_reply *r) {
   size_t rows = r->num_tokens ? r->num_tokens : 1;
   if (r->num_labels && r->num_values / r->num_labels == rows && r->num_values % r->num_labels == 0) return TRI_OK;

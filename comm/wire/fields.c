@@ -20,6 +20,8 @@ static tri_status out_of_range(tri_unpacker *d, const char *name, double value, 
   return tri_fail(d->err, TRI_OUT_OF_RANGE, name, "%s is %.15g; allowed are %.15g to %.15g", name, value, min, max);
 }
 
+/* Limits are doubles, as the tables have them; with max <= min the type alone limits. A negative number is an integer
+ * out of range, not a value of a wrong kind. */
 static tri_status read_u64(tri_unpacker *d, const char *name, const tri_value *v, double min, double max,
                            uint64_t *out) {
   if (v->kind == TRI_V_NEGATIVE) return out_of_range(d, name, (double)v->i, min, max > min ? max : (double)UINT64_MAX);
@@ -29,6 +31,7 @@ static tri_status read_u64(tri_unpacker *d, const char *name, const tri_value *v
   return TRI_OK;
 }
 
+/* v->i is read of an unsigned value, too: up to INT64_MAX both members of the union have the same bits. */
 tri_status tri_read_i64(tri_unpacker *d, const char *name, const tri_value *v, double min, double max, int64_t *out) {
   if (v->kind != TRI_V_UINT && v->kind != TRI_V_NEGATIVE) return tri_read_wrong(d, name, "an integer", v);
   bool limited = max > min;
@@ -40,6 +43,7 @@ tri_status tri_read_i64(tri_unpacker *d, const char *name, const tri_value *v, d
   return TRI_OK;
 }
 
+/* A client's JSON may have 1 for 1.0, so integers are numbers. msgpack has NaN and infinities, which no field takes. */
 tri_status tri_read_num(tri_unpacker *d, const char *name, const tri_value *v, double min, double max, double *out) {
   double x;
   if (v->kind == TRI_V_FLOAT)
@@ -89,6 +93,7 @@ tri_status tri_read_ids(tri_unpacker *d, const char *name, tri_unpack *u, const 
   return TRI_OK;
 }
 
+/* A copy, since values lie at any address within a message. */
 tri_status tri_read_floats(tri_unpacker *d, const char *name, const tri_value *v, size_t count, const float **out) {
   if (v->kind != TRI_V_BIN || v->len != count * sizeof(float))
     return tri_fail(d->err, TRI_INVALID_ARGUMENT, name, "%s must be binary with %zu 32-bit floats", name, count);
@@ -105,6 +110,7 @@ static int hex_digit(char c) {
   return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
+/* Dashes are passed over wherever a whole byte has ended, so that every usual way of writing a UUID is read. */
 bool tri_request_id_parse(const char *s, size_t len, tri_request_id *out) {
   tri_request_id id = {0};
   int n = 0;
@@ -149,6 +155,7 @@ static tri_status read_enum(tri_unpacker *d, const tri_field *f, const tri_value
                   tri_wire_printable(v->s, v->len, shown), list);
 }
 
+/* The array is the arena's, the texts stay in the message: its bytes must outlive the record. */
 static tri_status read_texts(tri_unpacker *d, const tri_field *f, tri_unpack *u, const tri_value *v, char *base) {
   if (v->kind != TRI_V_ARRAY) return tri_read_wrong(d, f->name, "an array of texts", v);
   tri_wire_str *all = arena_array(d, v->count, sizeof *all); /* <= the message's bytes */
@@ -384,6 +391,7 @@ uint32_t tri_fields_write(tri_pack *p, const tri_fields *t, const void *base) {
 
 /* ---- messages ---- */
 
+/* The envelope comes first, so that a reader that looks for it stops after three pairs. */
 tri_status tri_message_write(const tri_protocol *p, unsigned op, uint64_t seq, const void *message, tri_buf *out) {
   if (op >= p->num) return TRI_INVALID_ARGUMENT;
   const tri_message *m = &p->messages[op];

@@ -18,6 +18,7 @@ static tri_status check_id(const tri_job_limits *l, const char *field, uint32_t 
                   (llu)l->vocab_size);
 }
 
+/* Lists of such ids have a few entries: a loop is enough. */
 static bool has_id(const uint32_t *ids, int n, uint32_t id) {
   for (int i = 0; i < n; i++)
     if (ids[i] == id) return true;

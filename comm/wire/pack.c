@@ -25,6 +25,7 @@ static inline int append(void *data, const char *bytes, size_t len) {
 /* msgpack-c's packer is two pointers; made anew for each value it costs nothing once inlined. */
 #define PACKER(p) (&(msgpack_packer){.data = (p), .callback = append})
 
+/* The limit bounds growth alone: a buffer whose memory is larger already is checked by tri_pack_end. */
 tri_pack tri_pack_begin(tri_buf *out) {
   out->len = 0;
   out->max = TRI_WIRE_MAX_MESSAGE;
@@ -99,6 +100,8 @@ static inline bool take_count(tri_unpack *u, tri_value *v, tri_value_kind kind, 
   return true;
 }
 
+/* msgpack's signed types may carry positive numbers: they are made TRI_V_UINT, so that readers look at one kind for
+ * them. */
 static inline void set_signed(tri_value *v, int64_t i) {
   v->kind = i < 0 ? TRI_V_NEGATIVE : TRI_V_UINT;
   v->i = i;
@@ -114,6 +117,7 @@ static const uint8_t head_bytes[32] = {
     [0xdc - 0xc0] = 2, [0xdd - 0xc0] = 4, [0xde - 0xc0] = 2, [0xdf - 0xc0] = 4, /* array, map */
 };
 
+/* Nil, booleans and what is not allowed have no bytes of number: n is 0, and x with it. */
 static bool next_wide(tri_unpack *u, uint8_t type, tri_value *v) {
   unsigned n = head_bytes[type - 0xc0];
   if (n > (size_t)(u->end - u->p)) return false;
@@ -186,6 +190,7 @@ bool tri_unpack_next(tri_unpack *u, tri_value *v) { return next_value(u, v); }
 
 /* Reads one value and everything in it, without recursion. Only malformed or too deep bytes make it false. */
 static bool walk(tri_unpack *u, int max_depth) {
+  /* By depth, the values that the open array or map still has to come; [0] is for the one value that is walked. */
   uint64_t left[TRI_WIRE_MAX_DEPTH + 1];
   int depth = 0;
   left[0] = 1;
@@ -234,6 +239,7 @@ const char *tri_value_kind_name(tri_value_kind k) {
   return names[k];
 }
 
+/* 60 characters, "..." and the NUL are what buf has room for. */
 const char *tri_wire_printable(const char *s, size_t len, char buf[64]) {
   size_t n = len < 60 ? len : 60;
   for (size_t i = 0; i < n; i++) buf[i] = s[i] >= 0x20 && s[i] < 0x7f ? s[i] : '?';

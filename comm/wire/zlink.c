@@ -34,6 +34,7 @@ static bool link_watch(tri_zlink *l) {
   return l->monitor != NULL;
 }
 
+/* A failed attempt may show in more than one event: the first sets the time. */
 static void try_again(tri_zlink *l) {
   if (l->state != TRI_ZLINK_CONNECTING || l->again) return;
   l->again = true;
@@ -91,6 +92,8 @@ void tri_zlink_drain_monitor(tri_zlink *l) {
   }
 }
 
+/* Messages that were queued for a connection that never came up are dropped with the socket, where the caller wants
+ * none sent to another server. */
 static void link_stop(tri_zlink *l) {
   if (l->socket && l->monitor) zmq_socket_monitor(l->socket, NULL, 0);
   if (l->socket && l->config.refuse_unconnected && l->state != TRI_ZLINK_UP) tri_z_set_int(l->socket, ZMQ_LINGER, 0);
@@ -163,6 +166,7 @@ cleanup:
   return st;
 }
 
+/* The bytes are the link's until the next call. */
 tri_status tri_zlink_recv(tri_zlink *l, const void **data, size_t *len) {
   for (int i = 0; i < TRI_Z_DISCARDS_PER_CALL; i++) {
     if (zmq_msg_recv(&l->msg, l->socket, ZMQ_DONTWAIT) < 0) return tri_z_status();

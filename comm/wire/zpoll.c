@@ -26,6 +26,7 @@ static bool wait_add(struct wait_set *w, int owner, void *socket, int fd) {
   return true;
 }
 
+/* An item may have two descriptors, and counts once. */
 static int mark(tri_zpoll *item) {
   int fresh = !item->ready;
   item->ready = true;

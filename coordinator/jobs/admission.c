@@ -21,6 +21,8 @@ static tri_status check_generates(const tri_core *c, tri_error *err) {
 
 tri_status admission_check_room(tri_core *c, tri_error *err) {
   int64_t most = MAX_RETAINED + c->cfg.max_queue;
+  /* More ended jobs than are kept otherwise, by a margin: one whose record is not durable cannot be forgotten while its
+   * client waits for its end. */
   bool many = c->jobs->num_retained > most || (c->cfg.most_retained && c->jobs->retained > 2 * c->cfg.most_retained);
   bool slow = c->jobs->has_undurable && many;
   if (slow || c->jobs->full) c->totals.refused[REFUSED_JOURNAL]++;
@@ -46,6 +48,7 @@ static bool is_served(const tri_core *c, tri_wire_str given) {
 static tri_status refuse_model(const tri_core *c, tri_wire_str given, tri_error *err) {
   char shown[64], names[TRI_ERROR_MESSAGE];
   size_t used = (size_t)snprintf(names, sizeof names, "\"%s\"", c->cfg.model_name);
+  /* snprintf counts what it had to leave out, too: names that are full end the loop. */
   for (uint32_t i = 0; i < c->cfg.num_other_names && used < sizeof names; i++)
     used += (size_t)snprintf(names + used, sizeof names - used, ", \"%s\"", c->cfg.other_names[i]);
   return tri_fail(err, TRI_NOT_FOUND, "model", "no model \"%s\" here, only %s",
@@ -143,6 +146,7 @@ tri_status admission_check_fit(const tri_core *c, const job *j, const replica_fa
   return st == TRI_OK && !j->embed ? check_max_tokens(&l, j, err) : st;
 }
 
+/* An upper bound from counts, without packing: what is not listed here fits into NAMES_AND_NUMBERS. */
 size_t admission_message_bytes(const job *j) {
   enum { NAMES_AND_NUMBERS = 16 << 10, BIAS = 16 };
   const tri_sampling *s = &j->sampling;
@@ -212,6 +216,7 @@ uint64_t admission_invalid(const tri_core *c) {
   return sum;
 }
 
+/* Every refusal counts in one total: failed, invalid by its status, or turned away. */
 void admission_count(tri_core *c, const tri_error *err) {
   uint64_t *count = &c->totals.failed;
   if (admission_is_invalid(err)) count = &c->totals.invalid[err->status];

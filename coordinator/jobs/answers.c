@@ -106,6 +106,7 @@ typedef struct kept_choice {
   bool stopped_by_id;
 } kept_choice;
 
+/* A token's alternatives alone are kept, not all of the places that the job has for them. */
 static tri_status keep_logprobs(tri_buf *b, const job_choice *ch) {
   enum { TOP = TRI_WIRE_MAX_LOGPROBS };
   for (size_t i = 0; i < ch->num; i++) {
@@ -117,6 +118,7 @@ static tri_status keep_logprobs(tri_buf *b, const job_choice *ch) {
   return TRI_OK;
 }
 
+/* The struct is cleared first, so that its padding takes no bytes of the stack into the cache. */
 static tri_status keep_choice(tri_buf *b, const job *j, const job_choice *ch) {
   kept_choice k;
   memset(&k, 0, sizeof k);
@@ -161,6 +163,7 @@ void answer_keep(tri_core *c, const job *j) {
 
 /* ---- out of it ---- */
 
+/* An answer is what make_answer has written in this process, so that no length in it is checked again. */
 static void take(const char **at, void *to, size_t size) {
   if (size) memcpy(to, *at, size);
   *at += size;
@@ -201,6 +204,7 @@ static bool take_choice(const char **at, job *j, job_choice *ch) {
   return true;
 }
 
+/* A job that was given no seed reports the one that has made the answer. */
 static bool take_answer(job *j, const char *at) {
   uint64_t seed;
   take(&at, &seed, sizeof seed);

@@ -12,6 +12,7 @@ enum { TEXT_OVERHEAD = 8 /* of a text within a message, in bytes */ };
 /* The limit of all answers together that are under way or wait for their clients. */
 #define MAX_ANSWERS_BYTES ((size_t)256 << 20)
 
+/* Names are borrowed from the configuration, which outlives the jobs. Every classify answer has all of them. */
 tri_status embed_open(tri_core *c) {
   const tri_labels *l = c->cfg.labels;
   if (!l || !l->count) return TRI_OK;
@@ -77,6 +78,8 @@ tri_wire_str embed_token_text(const tri_core *c, uint32_t id, char number[EMBED_
   return (tri_wire_str){number, (size_t)n};
 }
 
+/* A width of numbers for the text, or for each token with a head for tokens, whose answer also has the tokens' texts.
+ * answer_bytes never exceeds the limit, so that what is left of it cannot wrap. */
 tri_status embed_reserve(tri_core *c, job *j, const uint32_t *ids, size_t count, tri_error *err) {
   const tri_model_config *m = c->cfg.model;
   job_embed *e = j->embed;
@@ -134,6 +137,7 @@ static void softmax(float *v, size_t n) {
   for (size_t i = 0; i < n; i++) v[i] = (float)(exp((double)v[i] - most) / sum);
 }
 
+/* Scores are rows of num_labels, one for the text or one for each token; a vector is normalized as a whole. */
 static void finish_values(const tri_core *c, job_embed *e) {
   size_t width = (size_t)c->cfg.model->head.num_labels;
   if (!e->classify && e->normalize) normalize(e->values, e->num_values);

@@ -6,6 +6,7 @@
 
 #include "coordinator/jobs/jobs_impl.h"
 
+/* By the first half of the id. The owner is no part of the hash: it is compared in the chain. */
 static struct job_chain *request_bucket(tri_core *c, const tri_request_id *r) {
   uint64_t h;
   memcpy(&h, r->bytes, sizeof h);
@@ -22,6 +23,7 @@ job *job_find(const tri_core *c, uint64_t id) {
   return j;
 }
 
+/* A dropped job is as good as gone: forgetting it here frees its request_id for the request that asks. */
 job *job_find_request(tri_core *c, const tri_peer *from, const tri_request_id *r) {
   job *j = LIST_FIRST(request_bucket(c, r));
   while (j &&
@@ -32,6 +34,7 @@ job *job_find_request(tri_core *c, const tri_peer *from, const tri_request_id *r
   return NULL;
 }
 
+/* Chains begin with what was inserted last, so the first match is the newest. */
 job *job_find_of_client(tri_core *c, const tri_peer *from, uint64_t client_id) {
   job *j = LIST_FIRST(client_bucket(c, from, client_id));
   while (j && (j->client_id != client_id || !tri_peer_equal(&j->peer, from) ||
@@ -104,6 +107,7 @@ size_t job_bytes(const job *j) {
   return bytes;
 }
 
+/* j->retained is kept, so that job_forget takes off exactly what was added here; until then it is 0. */
 void job_retire(tri_core *c, job *j) {
   j->retained = job_bytes(j);
   c->jobs->retained += j->retained;
@@ -160,6 +164,7 @@ static void count_caller(tri_cluster_status *s, const job *j, bool runs) {
   *(runs ? &s->callers[i].running : &s->callers[i].waiting) += 1;
 }
 
+/* A job that generates runs from its first token on; an encoder's has none. */
 static bool is_running(const job *j) { return j->first_token_ns || (j->embed && j->state == JOB_ASSIGNED); }
 
 void jobs_count(const tri_core *c, uint64_t *running, uint64_t *waiting) {
@@ -168,6 +173,7 @@ void jobs_count(const tri_core *c, uint64_t *running, uint64_t *waiting) {
     *(is_running(j) ? running : waiting) += 1;
 }
 
+/* Connections are compared one by one, for a status is rare. Beyond 256 they are not counted. */
 void jobs_report(const tri_core *c, tri_cluster_status *s) {
   const job *clients[256];
   for (const job *j = TAILQ_FIRST(&c->jobs->active); j; j = TAILQ_NEXT(j, links)) {

@@ -350,6 +350,7 @@ static bool has_tokens(const job *j) {
   return any;
 }
 
+/* A hash of 0 is not known, and taken for the same. A job without tokens may begin anew with any weights. */
 static tri_status check_weights(const job *j, const replica_facts *g, tri_error *err) {
   bool others = j->weights_hash && g->weights_hash && j->weights_hash != g->weights_hash;
   if (!others || !has_tokens(j)) return TRI_OK;
@@ -372,6 +373,7 @@ static tri_status assign(tri_core *c, int64_t now, job *j, uint32_t index) {
                                   .second_start = j->embed ? embed_second_start(c, j) : 0,
                                   .cache_salt = {j->salt, j->salt_len},
                                   .sampling = j->sampling}};
+  /* Stop strings are looked for here, in the detokenized text. */
   m.assign.sampling.num_stop = 0;
   TRI_CHECK(job_fill_sampled(c, j, counts, &m.assign));
   TRI_CHECK(replica_tell_leader(c, index, &m));
@@ -425,6 +427,8 @@ void job_dispatch(tri_core *c, int64_t now) {
 
 /* ---- the end ---- */
 
+/* The one way into JOB_ENDED. The lists, and ids of a prompt that no answer names, are freed at once, for an ended job
+ * stays for a minute; the output stays, for a client that returns. */
 static void end_job(tri_core *c, int64_t now, job *j) {
   if (j->state == JOB_ENDED) return;
   request_log(c, j, now);
@@ -463,6 +467,7 @@ void job_fail(tri_core *c, int64_t now, job *j, const tri_error *err) {
   end_job(c, now, j);
 }
 
+/* A leader refuses a job before it computes anything of it: its reason is what the client gets. */
 void job_refused(tri_core *c, int64_t now, uint32_t index, const tri_replica_msg *m) {
   job *j = job_find(c, m->refused.job);
   tri_error err = {0};
@@ -475,6 +480,7 @@ void job_refused(tri_core *c, int64_t now, uint32_t index, const tri_replica_msg
   job_fail(c, now, j, &err);
 }
 
+/* The first choice's reason stands for all: a job counts once. */
 static void count_end(tri_core *c, int64_t now, const job *j) {
   tri_finish worst = j->choices[0].reason;
   uint64_t *count = &c->totals.done_abort;
@@ -652,6 +658,7 @@ void job_tokens(tri_core *c, int64_t now, uint32_t index, const tri_replica_toke
   if (sampled && !c->restoring) tri_histogram_add(&c->totals.step_tokens, (double)sampled);
 }
 
+/* An encoder's job is one choice without tokens, which ends with its result. */
 static void take_result(tri_core *c, int64_t now, job *j, const tri_replica_result *r) {
   tri_error err = {0};
   tri_status st = embed_take(c, j, r, &err);
@@ -760,6 +767,7 @@ static void end_waiting(tri_core *c, int64_t now, const char *reason) {
   c->ending = was_ending;
 }
 
+/* A job may be queued after a drain has lost its last replica: that loss has ended the others already. */
 void jobs_end_late(tri_core *c, int64_t now) {
   if (c->draining && !replicas_may_serve(c)) end_waiting(c, now, replicas_last_loss(c));
 }

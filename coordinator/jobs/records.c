@@ -16,6 +16,8 @@ static uint64_t record(tri_core *c, const tri_record *r) {
   return c->cfg.io.record(c->cfg.io.ctx, r);
 }
 
+/* The request as if its client had sent token ids and a seed: the next start does not tokenize it again, and samples
+ * the same. */
 static void fill_submit(const job *j, tri_submit *s) {
   tri_submit_init(s);
   s->request_id = j->request_id;
@@ -88,6 +90,7 @@ void record_ended(tri_core *c, const job *j) {
   if (j->record && !c->ending) record(c, &r);
 }
 
+/* Once for a job: one that is over keeps no segment of the journal any more (tri_core_oldest_record). */
 void record_over(tri_core *c, job *j) {
   tri_record r = {.op = TRI_RECORD_OVER, .job = j->id};
   if (!j->record || j->over) return;
@@ -111,6 +114,8 @@ size_t record_bytes(const job *j) {
   return JOB_BYTES + j->num_prompt * sizeof *j->prompt_ids + j->prompt_len + tokens * token;
 }
 
+/* By token, ch->logprobs has its own and TRI_WIRE_MAX_LOGPROBS places for alternatives, the first num_top of them used.
+ */
 static void put_logprobs(const job_choice *ch, size_t at, tri_replica_token *t) {
   const float *p = ch->logprobs + at * (1 + TRI_WIRE_MAX_LOGPROBS);
   t->flags |= TRI_TOKEN_LOGPROB;
@@ -129,6 +134,7 @@ static void put_end(const job_choice *ch, bool with_token, tri_replica_token *t)
   if (with_token && ch->reason == TRI_FINISH_STOP && ch->stop_string < 0) t->flags |= TRI_TOKEN_STOP_ID;
 }
 
+/* The first entry of each message carries what the job has been through. */
 static void put_progress(const job *j, tri_replica_token *t) {
   t->preemptions = j->preemptions;
   t->cached = j->cached_tokens;

@@ -20,6 +20,8 @@ enum {
 
 /* ---- what is durable, and what is needed ---- */
 
+/* A job has two records at most: the one that a restart would use now, and one that takes its place once it is durable
+ * (moved). Returns whether any still waits for that. */
 static bool settle(const tri_core *c, struct job_list *list) {
   bool left = false;
   for (job *j = TAILQ_FIRST(list); j; j = TAILQ_NEXT(j, links)) {
@@ -39,6 +41,7 @@ static void settle_all(tri_core *c) {
   c->jobs->has_moved = active || ended;
 }
 
+/* Records up to `before` were durable already, and their jobs were marked then. */
 static void mark_durable(tri_core *c, struct job_list *list, uint64_t before) {
   for (job *j = TAILQ_FIRST(list); j; j = TAILQ_NEXT(j, links)) {
     if (j->record <= before || j->accepted_sent) continue;
@@ -85,6 +88,7 @@ uint64_t tri_core_record_bytes(const tri_core *c) {
 
 /* ---- jobs are recorded anew ---- */
 
+/* A job that was recorded anew counts from there, so that the next choice is another one. */
 static uint64_t place_of(const job *j) { return j->moved ? j->moved : j->record; }
 
 /* Returns the job whose record is the oldest that is needed; NULL where nothing can be done about that one now. */
@@ -137,6 +141,7 @@ static const tri_error other_model = {
     .status = TRI_PEER_LOST,
     .message = "another model, or another tokenizer, is served here than when this job was accepted"};
 
+/* The job gets its former number, by next_id; no later one may get a number that was given before. */
 static void accept(tri_core *c, int64_t now, int64_t age_ns, const tri_record *r, uint64_t number) {
   tri_peer nobody = {.owner = r->accepted.owner}; /* without a connection */
   tri_client_msg m = r->accepted.msg;
@@ -166,6 +171,8 @@ static void accept(tri_core *c, int64_t now, int64_t age_ns, const tri_record *r
 /* This start may have fewer replicas than the one before. */
 static uint32_t replica_of(const tri_core *c, uint32_t replica) { return replica % c->cfg.num_replicas; }
 
+/* A fact alone: no replica is sent anything. tri_core_restored puts all jobs that are assigned by then back into the
+ * queue. */
 static void assign(tri_core *c, int64_t then, job *j, const tri_record *r) {
   if (j->state == JOB_ASSIGNED) { /* the replica that it was assigned to before was lost */
     replica_left_job(c, j->replica);
@@ -182,6 +189,7 @@ static void assign(tri_core *c, int64_t then, job *j, const tri_record *r) {
   replica_got_job(c, j->replica, then);
 }
 
+/* job_fail with the error that was recorded; without one the job was cancelled, or its deadline had passed. */
 static void end(tri_core *c, int64_t now, job *j, const tri_record *r) {
   j->timed_out = r->ended.timed_out;
   j->dropped = r->ended.dropped;
@@ -218,6 +226,8 @@ tri_status tri_core_restore(tri_core *c, int64_t now, int64_t age_ns, const tri_
   return c->jobs->restore_failed ? TRI_NO_MEMORY : TRI_OK;
 }
 
+/* Ends are facts of this start once `restoring` is false, and recorded: of jobs under which too many replicas have
+ * died, and of those for another model. */
 void tri_core_restored(tri_core *c, int64_t now) {
   unsigned going_on = 0, ended = 0, of_other = 0;
   jobs_queue_all_again(c, now);

@@ -76,6 +76,7 @@ void tri_response_cache_destroy(tri_response_cache *c) {
 
 /* ---- entries ---- */
 
+/* Answers may begin with numbers of 8 bytes, and bytes[] is aligned with the struct. */
 static size_t answer_offset(size_t key_len) { return (key_len + 7) & ~(size_t)7; }
 
 size_t tri_response_cache_entry_bytes(size_t key_len, size_t len) {
@@ -128,6 +129,8 @@ static bool has_room(const tri_response_cache *c, size_t key_len, size_t len) {
   return tri_response_cache_entry_bytes(key_len, len) <= most;
 }
 
+/* Others are evicted before the allocation, so that the bound holds at every moment. Without memory the answer is not
+ * kept, which is no error. */
 void tri_response_cache_put(tri_response_cache *c, const void *key, size_t key_len, const void *answer, size_t len) {
   if (!has_room(c, key_len, len)) return;
   uint64_t hash = c->cfg.hash(c->cfg.secret, key, key_len);

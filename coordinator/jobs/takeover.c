@@ -32,6 +32,8 @@ static void tell_former(tri_core *c, const job *j, const tri_peer *from, uint64_
   answer_error(c, &j->peer, j->client_id, &err);
 }
 
+/* The state of delivery alone is set back: all that the client lacks is sent again from what the choices have kept. An
+ * offset beyond their tokens is of tokens that a restart has lost: those to come are passed over (ahead). */
 static void adopt(tri_core *c, int64_t now, job *j, const tri_peer *from, uint64_t client_id, uint64_t offset) {
   tell_former(c, j, from, client_id);
   job_give(c, j, from, client_id);
@@ -81,6 +83,7 @@ void job_submit_again(tri_core *c, int64_t now, job *j, const tri_peer *from, co
   answer_error(c, from, m->id, &err);
 }
 
+/* An offset counts tokens of one choice. */
 void job_attach(tri_core *c, int64_t now, const tri_peer *from, const tri_client_msg *m) {
   tri_error err = {0};
   job *j = job_find_request(c, from, &m->attach.request_id);

@@ -13,6 +13,8 @@
 #include "base/buf.h"
 #include "text/unicode/unicode.h"
 
+/* cap grows only when all of the lists have: a list that has grown alone is grown again, from the same cap, by the next
+ * try. */
 static bool grow_tokens(job_choice *ch, bool logprobs) {
   if (ch->num < ch->cap) return true;
   size_t cap = ch->cap ? 2 * ch->cap : 16;
@@ -147,6 +149,8 @@ static tri_status begin_text(const tri_core *c, const job *j, job_choice *ch) {
   return st;
 }
 
+/* The order: the token is recorded first, then its text, then stop strings are looked for in that, and last comes what
+ * may be shown. A choice that a stop string ends is ended here alone: its replica learns of it by an abort (cut). */
 static tri_status push(tri_core *c, job *j, job_choice *ch, const tri_replica_token *t) {
   size_t n = 0;
   tri_status st = TRI_OK;
@@ -193,6 +197,7 @@ tri_status choice_push(tri_core *c, job *j, job_choice *ch, const tri_replica_to
   return st;
 }
 
+/* Scores have no text of their own: safe_after stays 0, so that messages of them carry none. */
 static tri_status push_score(job_choice *p, const tri_replica_token *t) {
   if (!grow_tokens(p, true)) return TRI_NO_MEMORY;
   p->ids[p->num] = t->token;

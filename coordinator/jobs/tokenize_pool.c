@@ -41,6 +41,7 @@ struct tri_tokenize_pool {
 
 /* ---- what waits ---- */
 
+/* Connections with texts that wait are few; one is found by a walk. */
 static struct client *client_of(tri_tokenize_pool *p, const tri_peer *peer) {
   struct client *c = TAILQ_FIRST(&p->clients);
   while (c && !tri_peer_equal(&c->peer, peer)) c = TAILQ_NEXT(c, links);
@@ -60,6 +61,7 @@ static tri_status enqueue(tri_tokenize_pool *p, const tri_peer *from, tri_tokeni
   return TRI_OK;
 }
 
+/* A client leaves with its last text, so the list has none without any. */
 static void take_out(tri_tokenize_pool *p, struct client *c, tri_tokenized *r) {
   TAILQ_REMOVE(&c->texts, r, links);
   p->num_waiting--;
@@ -79,6 +81,8 @@ static tri_tokenized *dequeue(tri_tokenize_pool *p) {
   return r;
 }
 
+/* With the lock held. A write to an eventfd fails only where its count is at the limit, and then it can be read anyway.
+ */
 static void put_out(tri_tokenize_pool *p, tri_tokenized *r) {
   uint64_t one = 1;
   TAILQ_INSERT_TAIL(&p->out, r, links);

@@ -32,6 +32,8 @@ typedef struct kept_accepted {
   uint64_t model;
 } kept_accepted;
 
+/* By the epoch a restored job takes the tokens of that life of the replica alone, and by the hash it is not continued
+ * with other weights. */
 typedef struct kept_assigned {
   uint64_t replica, epoch, weights_hash;
 } kept_assigned;
@@ -102,6 +104,7 @@ static tri_status add_assigned(tri_recorder *k, const tri_record *r) {
   return add(k, &a, sizeof a);
 }
 
+/* Bytes that a worker has sent are kept as they came, without packing them again. */
 static tri_status add_tokens(tri_recorder *k, const tri_record *r) {
   kept_tokens t = {r->tokens.replica};
   tri_replica_msg m = {.op = TRI_REPLICA_TOKENS, .tokens = *r->tokens.tokens};
@@ -117,6 +120,7 @@ static tri_status add_ended(tri_recorder *k, const tri_record *r) {
   return add(k, &e, sizeof e);
 }
 
+/* A record of tokens has no job of its own: its message names a job with each token. */
 static tri_status pack(tri_recorder *k, const tri_record *r) {
   kept_head head = {wall_ms() - r->age_ns / 1000000, r->op == TRI_RECORD_TOKENS ? 0 : r->job};
   k->record.len = 0;
@@ -134,6 +138,7 @@ static tri_status pack(tri_recorder *k, const tri_record *r) {
   return TRI_OK;
 }
 
+/* A part has the whole payload of its record, head included, so that restore reads it as one. */
 static tri_status add_part(tri_recorder *k, tri_record_op op) {
   kept_part part = {op, (uint32_t)k->record.len};
   TRI_CHECK(tri_buf_append(&k->whole, &part, sizeof part));
@@ -269,6 +274,7 @@ typedef struct reader {
   tri_status st; /* of a message in it */
 } reader;
 
+/* Memory of a record is aligned to nothing, so that structs are copied out of it. */
 static bool take(reader *r, void *out, size_t n) {
   if (r->left < n) return false;
   memcpy(out, r->p, n);
@@ -367,6 +373,8 @@ static tri_status restore(void *ctx, const tri_journal_record *kept, tri_error *
         "record %llu of the journal is none of this version: finish its jobs with the version that wrote it, "
         "or move the folder away",
         (unsigned long long)kept->number);
+  /* By the wall clock, for the monotonic one begins anew with the machine. One that was set back makes records young,
+   * and never future. */
   int64_t age_ms = k->wall_ms - head.wall_ms;
   tri_status st = tri_core_restore(k->core, k->now, (age_ms > 0 ? age_ms : 0) * 1000000, &r, kept->number);
   return st == TRI_OK ? st : no_memory(err);

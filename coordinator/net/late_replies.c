@@ -24,6 +24,7 @@ static void drop_all(tri_late_replies *r, tri_late_connection *c) {
   while (!STAILQ_EMPTY(&c->replies)) drop_first(r, c);
 }
 
+/* The generation says which connection is to be closed: by then its descriptor may be another one's. */
 static void give_up(tri_late_replies *r, tri_late_connection *c) {
   drop_all(r, c);
   c->closing = r->has_closing = true;
@@ -46,6 +47,7 @@ static tri_late_reply *copy(const void *data, size_t len) {
   return reply;
 }
 
+/* The first reply of a connection may have any size: it could never be kept otherwise. */
 static bool has_room(const tri_late_replies *r, const tri_late_connection *c, size_t len) {
   if (STAILQ_EMPTY(&c->replies)) return r->bytes < TRI_LATE_BYTES;
   return c->bytes + len <= TRI_LATE_BYTES_OF_ONE && r->bytes + len <= TRI_LATE_BYTES;
@@ -94,6 +96,7 @@ void tri_late_replies_send(tri_late_replies *r, int64_t now, tri_zserver *server
   for (int i = 0; i < r->num; i++) {
     tri_late_connection *c = &r->list[i];
     if (!send_to(r, now, c, server)) continue;
+    /* An empty queue's head points to itself, so that it cannot be moved as a part of the struct. */
     if (left != i) {
       r->list[left] = *c;
       STAILQ_INIT(&r->list[left].replies);
@@ -104,6 +107,8 @@ void tri_late_replies_send(tri_late_replies *r, int64_t now, tri_zserver *server
   r->num = left;
 }
 
+/* Everything that came from it has been read once this is called; the library then has TRI_LATE_END_MS to let go of a
+ * connection that ended by itself. One that is still there after that is closed. */
 static void close_one(tri_late_connection *c, int64_t now, tri_zserver *server) {
   if (!c->read_ns) c->read_ns = now;
   if (now - c->read_ns < TRI_LATE_END_MS * 1000000LL) return;

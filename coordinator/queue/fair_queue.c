@@ -35,6 +35,7 @@ static bool same_owner(const tri_peer *a, const tri_peer *b) {
   return a->owner.kind != TRI_OWNER_NOBODY || tri_peer_equal(a, b);
 }
 
+/* Owners without a key or a user are their connections. */
 static size_t owner_bucket(const tri_peer *p) {
   bool nobody = p->owner.kind == TRI_OWNER_NOBODY;
   uint64_t h = tri_hash_bytes(TRI_HASH_SEED, nobody ? p->bytes : p->owner.bytes, nobody ? p->len : TRI_OWNER_BYTES);
@@ -90,6 +91,7 @@ static void free_if_unused(flow_owner *o) {
   tri_free(o);
 }
 
+/* An owner and its flow are made together, and no owner stays without a flow. */
 static flow *flow_for(tri_core *c, const tri_peer *p, const char *caller) {
   flow *f = find_flow(c, p, wire_str(caller));
   flow_owner *o = f ? f->owner : owner_for(c, p);
@@ -313,6 +315,7 @@ void queue_assigned(tri_core *c, queue_entry *e, uint32_t index) {
   prefix_routing_note(c, index);
 }
 
+/* Figures of an earlier life of the replica are gone with it: nothing is taken off those of the present one. */
 void queue_begun(tri_core *c, queue_entry *e) {
   if (!e->pending) return;
   replica_load *load = load_of(c, e->replica);

@@ -25,6 +25,7 @@ static tri_status add_caller(const char *entry, size_t len, size_t at, tri_share
   return TRI_OK;
 }
 
+/* Names of callers first, in the order of the option; then those keys of clients whose weight is not the usual one. */
 tri_status tri_shares_read(const char *text, const tri_allowed_keys *keys, tri_shares *out, tri_error *err) {
   out->count = 0;
   for (size_t at = 0; text && *text; at++) {

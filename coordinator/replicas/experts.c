@@ -57,6 +57,8 @@ static void add_rank(struct sums *s, const expert_report *e, uint32_t share, boo
     }
 }
 
+/* Reports of another layout than the first replica's are left out of the sums, whose arrays have the sizes of that one.
+ */
 static bool alike(const struct sums *s, const expert_report *e, const replica *g) {
   return e->rows && e->num_slots == s->num_slots && (g->ep ? g->ep : 1) == s->ep;
 }
@@ -69,6 +71,7 @@ static void add_hot(struct sums *s, const tri_replica_hot *h) {
   s->hot.exchanges += h->exchanges;
 }
 
+/* Ranks of a stage are numbered by share, then by slice: the first of each `slices` ranks has the share's rows. */
 static void add_replica(struct sums *s, const replica *g, bool first_replica) {
   uint32_t stage = g->tp * g->dp, slices = stage / s->ep;
   for (uint32_t r = 0; slices && r < g->world; r++) {

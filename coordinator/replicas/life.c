@@ -95,6 +95,7 @@ void replicas_tick(tri_core *c, int64_t now) {
   }
 }
 
+/* `expected` alone outlives the former life: everything else, what ranks told included, is of that. */
 static bool begin_epoch(tri_core *c, int64_t now, uint32_t index, const tri_replica_register *r) {
   replica *g = replica_at(c, index);
   if (is_here(g)) lose_jobs(c, now, index, g->died_ns ? g->reason : "it was started again");
@@ -167,12 +168,15 @@ static void refuse_start(const tri_core *c, const tri_peer *to, const replica *g
 
 /* ---- a connection that is made again ---- */
 
+/* A connection made again is known by process and host: the rank's key would also be that of a second process with the
+ * same files. */
 static bool is_same_process(const rank_info *k, const tri_replica_register *r) {
   char host[sizeof k->host];
   copy_line(host, sizeof host, r->host);
   return k->pid == r->pid && !strcmp(k->host, host);
 }
 
+/* Asked by a lease: sending to a connection that is gone says so, and to one that is there it does no harm. */
 static bool is_connected(const tri_core *c, const rank_info *k) {
   tri_replica_msg m = {.op = TRI_REPLICA_LEASE};
   return c->cfg.io.to_worker(c->cfg.io.ctx, &k->peer, &m) != TRI_CLOSED;

@@ -2,6 +2,7 @@
 /* The replicas and their ranks in a status, and their sums. */
 #include "coordinator/replicas/replicas_impl.h"
 
+/* A hold says more than the state, which is that of a replica that has ended. */
 static tri_wire_str replica_state_name(const replica *g) {
   static const char *const names[] = {"absent", "starting", "ready", "draining", "lost"};
   static const char *const held[] = {"", "given_up", "quarantined"};
@@ -18,6 +19,7 @@ static double retry_seconds(const replica *g, int64_t now) {
   return g->hold && g->hold_until_ns > now ? (double)(g->hold_until_ns - now) / 1e9 : 0;
 }
 
+/* A mean by tokens over the last COST_REPORTS reports: long reports count for more than short ones. */
 static double scheduler_us_per_token(const cost_window *w) {
   uint64_t tokens = 0, ns = 0;
   for (unsigned i = 0; i < COST_REPORTS && i < w->count; i++) {
@@ -92,6 +94,7 @@ bool replicas_report(const tri_core *c, int64_t now, tri_cluster_status *s) {
   return serving;
 }
 
+/* Slots are counted of ready replicas alone; all other figures are those of the last reports, whatever the state. */
 replicas_sums replicas_sum(const tri_core *c) {
   replicas_sums all = {0};
   for (uint32_t i = 0; i < c->cfg.num_replicas; i++) {

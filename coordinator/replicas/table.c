@@ -3,6 +3,7 @@
  * the next job. */
 #include "coordinator/replicas/replicas_impl.h"
 
+/* The epoch keeps out messages of an earlier life of the replica that are still under way. */
 replica *replica_find(tri_core *c, uint32_t index, uint64_t epoch) {
   replica *g = index < c->cfg.num_replicas ? replica_at(c, index) : NULL;
   return g && g->facts.epoch == epoch && g->state != REPLICA_ABSENT && g->state != REPLICA_LOST ? g : NULL;
@@ -39,12 +40,14 @@ bool replica_is_watched(const tri_core *c, const replica *g) {
   return !(g->state == REPLICA_DRAINING && !g->facts.jobs && c->draining); /* its ranks are leaving */
 }
 
+/* While the cluster drains, jobs that wait are still given out, until the leaders have been sent the order to drain. */
 bool replica_takes_jobs(const tri_core *c, uint32_t index) {
   const replica *g = replica_at(c, index);
   if (g->died_ns) return false;
   return g->state == REPLICA_READY || (g->state == REPLICA_DRAINING && c->draining && !c->replicas->drain_sent);
 }
 
+/* The one with the fewest jobs, and among equals the first. *index is set only where there is one. */
 bool replica_pick(const tri_core *c, uint32_t *index) {
   const replica *best = NULL;
   for (uint32_t i = 0; i < c->cfg.num_replicas; i++) {
@@ -63,6 +66,7 @@ bool replica_gives_output(const tri_core *c, uint32_t index) {
   return g->state == REPLICA_READY || g->state == REPLICA_DRAINING;
 }
 
+/* max_num_seqs is the limit of one data-parallel rank. */
 uint64_t replica_slots(const tri_core *c, uint32_t index) {
   const replica *g = replica_at(c, index);
   return g->facts.max_num_seqs * (g->dp > 1 ? g->dp : 1);
@@ -122,6 +126,7 @@ void replica_forget_experts(replica *g) {
   for (uint32_t r = 0; g->ranks && r < g->world; r++) rank_forget_experts(&g->ranks[r].experts);
 }
 
+/* Only ranks of replicas that are ready are asked: without one the answer is true. */
 bool ranks_all(const tri_core *c, bool (*is_so)(const replica *g, const rank_info *rank)) {
   for (uint32_t i = 0; i < c->cfg.num_replicas; i++) {
     const replica *g = replica_at(c, i);
@@ -131,6 +136,7 @@ bool ranks_all(const tri_core *c, bool (*is_so)(const replica *g, const rank_inf
   return true;
 }
 
+/* Questions that stay keep their order. */
 void rank_asks_answer(tri_core *c, int64_t now, rank_asks *asks, bool complete,
                       void (*answer)(tri_core *c, const rank_ask *ask)) {
   int left = 0;

@@ -4,6 +4,7 @@
 
 static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
+/* Bytes and rates of ranks add up. They wait concurrently, so that of times the longest is the replica's. */
 tri_replica_stream weight_streams_of(const replica *g) {
   tri_replica_stream sum = {0};
   for (uint32_t r = 0; r < g->world; r++) {
@@ -19,6 +20,7 @@ tri_replica_stream weight_streams_of(const replica *g) {
   return sum;
 }
 
+/* A rank that streams has pass_bytes. Where none does, the metrics are left out with their heads. */
 static bool any_streams(const tri_core *c) {
   bool any = false;
   for (uint32_t i = 0; i < c->cfg.num_replicas; i++) any |= weight_streams_of(replica_at(c, i)).pass_bytes > 0;

@@ -80,6 +80,8 @@ static const tri_options_spec serve_spec = {
     .arg_option = "model",
 };
 
+/* The table is put together from the coordinator's and the workers' options, the gateway's with their offsets moved,
+ * and those of this program. */
 int tri_up_options_read(tri_up *u, int argc, char **argv, tri_options **out) {
   static tri_option table[MOST_OPTIONS];
   static tri_options_spec spec;
@@ -129,6 +131,7 @@ static tri_status find_model(tri_up *u, tri_error *err) {
   return tri_serve_model_find(&u->opts.serve, err);
 }
 
+/* One word, NAME=VALUE, so that a value that begins with a dash is not taken for an option. */
 const char *tri_up_argument(tri_up *u, const char *name, const char *value) {
   size_t room = strlen(name) + strlen(value) + sizeof "--=";
   char *text = tri_arena_alloc(u->arena, room, 1);

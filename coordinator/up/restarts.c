@@ -48,6 +48,7 @@ static int64_t restart_delay(int failures) {
   return failures > 1 ? NS_PER_S << doublings : 0;
 }
 
+/* A refusal, a wrong option or a missing program ends the same way each time: there is no further try. */
 bool tri_up_restart(tri_up_restarts *r, int64_t now, int max_restarts, int status, bool soon, bool never) {
   if (!soon) r->given_up = 0;
   r->failures = soon ? r->failures + 1 : 1;
@@ -66,6 +67,7 @@ void tri_up_restart_served(tri_up_restarts *r, int64_t now, int status, bool soo
     r->restart_ns = now + restart_delay(r->failures);
 }
 
+/* `given_up` counts the times in a row: the end of a child that has run for long clears it. */
 int64_t tri_up_restart_later(tri_up_restarts *r, int64_t now) {
   const int64_t first = 30 * NS_PER_S, most = 300 * NS_PER_S;
   int64_t delay = first;

@@ -32,6 +32,7 @@ struct command {
   size_t used;
 };
 
+/* The list ends with a NULL, for which one place is left; words beyond it are dropped. */
 static void add(struct command *c, const char *arg) {
   if (c->n < TRI_UP_MAX_ARGS - 1) c->argv[c->n++] = (char *)(uintptr_t)arg;
 }
@@ -79,6 +80,7 @@ static tri_status spawn(struct command *c, int death_signal, const int *keep, pi
     fprintf(stderr, "ERROR - up: cannot run %s: %s\n", c->argv[0], strerror(errno));
     _exit(127);
   }
+  /* Parent and child both set the group, so that it is there whichever of them runs first. */
   setpgid(pid, pid);
   *out = pid;
   return TRI_OK;
@@ -224,6 +226,7 @@ tri_status tri_up_spawn_replica(tri_up *u, int replica, tri_error *err) {
   return st;
 }
 
+/* A zombie is no child any more. Without /proc the answer is yes, as far as can be known. */
 bool tri_up_has_children(pid_t pid) {
   DIR *dir = opendir("/proc");
   bool found = !dir;
@@ -237,6 +240,7 @@ bool tri_up_has_children(pid_t pid) {
     size_t n = fread(line, 1, sizeof line - 1, f);
     fclose(f);
     line[n] = '\0';
+    /* The name of a program may have brackets and blanks: fields are counted from the last bracket on. */
     const char *behind_name = strrchr(line, ')');
     found = behind_name && sscanf(behind_name, ") %c %d", &state, &parent) == 2 && parent == pid && state != 'Z';
   }

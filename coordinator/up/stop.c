@@ -14,6 +14,7 @@ enum {
   DYING_MS = 3000, /* for a process that was killed to end */
 };
 
+/* The whole process group, with what the child itself has started. The first time counts for tri_up_is_stuck. */
 void tri_up_kill(pid_t pid, int64_t *killed_ns) {
   if (pid <= 0) return;
   if (!*killed_ns) *killed_ns = tri_now_ns();
@@ -26,6 +27,7 @@ bool tri_up_is_stuck(const tri_up *u, pid_t pid, int64_t killed_ns, int64_t now,
   return true;
 }
 
+/* Control bytes of the text become spaces, so that the line ends where it should; a long text is cut. */
 bool tri_up_tell(tri_up *u, const char *fmt, ...) {
   char line[768];
   va_list ap;
