@@ -53,14 +53,13 @@ typedef struct tri_cpu_gemm_int8 {
   const int16_t *x;    /* [m, tri_int8_row(k)] */
   const float *scales; /* [m, tri_int8_groups(k)] */
   int m;
-  tri_weight w; /* TRI_INT8_BLOCK rows at most */
+  tri_weight w; /* a block of rows */
   const float *bias;
   tri_act act;
   bool accumulate;
   float *out;
   size_t ldo;
 } tri_cpu_gemm_int8;
-enum { TRI_INT8_BLOCK = 96 };
 size_t tri_int8_row(int k);     /* elements */
 size_t tri_int8_scratch(int n); /* bytes, for a block of up to n columns */
 void tri_cpu_gemm_int8_run(const tri_cpu_gemm_int8 *p, void *scratch);

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sums of integers are exact in any order: pieces and tiles are cut for the caches alone, also in deterministic mode.
+/* A group's sum of integers is exact in any order; groups are added in float32, those of a piece first. The piece is
+ * therefore the same for any number of rows: a row has the same bits in every batch. Tiles are cut for the caches
+ * alone.
  */
 #include <string.h>
 

@@ -101,6 +101,8 @@ static bool workspace_bytes(const tri_model_config *c, const tri_shard *s, const
       !tri_size_add(hidden, widest, &hidden))
     return false;
   if (has_experts && !tri_size_add(hidden, SPLIT_EXPERTS, &hidden)) return false;
+  size_t of_gate = rows * (size_t)c->hidden_size * sizeof(float); /* of float32, whose rows are widened to it */
+  if (of_gate > widest) widest = of_gate;
   l->side_workspace = c->moe.has_shared ? widest : 0; /* the shared expert's inputs */
   return tri_size_add(hidden > partial ? hidden : partial, l->side_workspace, &l->workspace);
 }

@@ -108,7 +108,7 @@ static tri_status parse_tensor(void *ctx, const char *key, const tri_json *value
   return TRI_OK;
 }
 
-/* Where an entry is wrong nothing is counted and nothing refused here: parse_tensor sees it again. `last` is for the
+/* A wrong entry is neither counted nor refused here: parse_tensor sees it again. `last` is for the
  * message about a file that ends too early, which is worth more than one about its first tensor beyond the end. */
 static tri_status measure(void *ctx, const char *key, const tri_json *value) {
   struct parser *p = ctx;

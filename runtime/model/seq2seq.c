@@ -4,8 +4,8 @@
 
 #include "runtime/model/arch.h"
 
-/* What is not set here is the same in both: hidden size, vocabulary, norms, head size. An encoder has no head of
- * logits, hence no bias and no scale of them. */
+/* Fields that are not set here are the same in both: hidden size, vocabulary, norms, head size. An encoder has no head
+ * of logits, hence no bias and no scale of them. */
 void tri_model_config_source(const tri_model_config *c, tri_model_config *out) {
   *out = *c;
   out->arch = c->arch->source;

@@ -64,7 +64,7 @@ tri_status tri_bench_rank_open_in(tri_comm *world, tri_parallel layout, int loca
   return st;
 }
 
-/* What uses others goes before them: the engine uses all, and a backend works with the pool's threads. */
+/* Users are destroyed before what they use: the engine uses all, and a backend works with the pool's threads. */
 void tri_bench_rank_close(tri_bench_rank *r) {
   tri_engine_destroy(r->engine);
   tri_backend_destroy(r->backend);

@@ -41,14 +41,15 @@ __device__ static inline unsigned long long &timeline_number(void) {
 }
 
 __device__ static inline void stamp_begun(void) {
-  if (!timeline_is_first_block() || threadIdx.x) return;
+  if (!kernel_stamps || !timeline_is_first_block() || threadIdx.x) return;
   unsigned long long number = atomicAdd(&kernel_stamps->count, 1ull);
   kernel_stamps->stamp[number % TRI_CUDA_STAMPS] = {timeline_now(), ~0ull};
   timeline_number() = number;
 }
-/* Any thread may be the first one to have waited; by then the block's first thread has long begun. */
+/* Any thread may be the first one to have waited. Where there was nothing to wait for, it may come before the block's
+ * first thread has its number: then the time goes to some other stamp, which keeps its own, as that is earlier. */
 __device__ static inline void stamp_waited(void) {
-  if (!timeline_is_first_block()) return;
+  if (!kernel_stamps || !timeline_is_first_block()) return;
   atomicMin(&kernel_stamps->stamp[timeline_number() % TRI_CUDA_STAMPS].waited, timeline_now());
 }
 #else

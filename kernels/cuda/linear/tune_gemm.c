@@ -189,7 +189,9 @@ static tri_status tune_shape(run *r, const tri_tune_gemm *gemms, int count, cons
   tri_tactic tactics[TACTICS], winner;
   tri_gemm_shape shape = tri_gemm_shape_of(a);
   tri_status st;
-  if (!tri_cuda_library_can(a)) return TRI_OK;
+  /* Rows of 16 bits with weights of float32 become float32 first, and are small: a router. */
+  bool widens = a->w.dtype == TRI_F32 && a->x.dtype != TRI_F32;
+  if (widens || !tri_cuda_library_can(a)) return TRI_OK;
   result->shapes++;
   if (tri_tactics_get(be->tactics, &shape)) {
     result->known++;

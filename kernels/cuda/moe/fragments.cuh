@@ -113,17 +113,4 @@ template <typename X> struct activations<int8_t, X> {
   }
 };
 
-/* Both integers. */
-template <> struct activations<int8_t, int8_t> {
-  typedef int sum;
-  typedef weight_fragments<int8_t> weights;
-  enum { ELEMENTS = 16 };
-  uint4 raw;
-  __device__ void load(const int8_t *x) { raw = *(const uint4 *)x; }
-  __device__ void multiply(int (&c)[4], const weights &w) const {
-    mma_int8(c, w.a[0], raw.x, raw.y);
-    mma_int8(c, w.a[1], raw.z, raw.w);
-  }
-};
-
 #endif

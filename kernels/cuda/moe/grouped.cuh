@@ -224,6 +224,7 @@ __device__ static inline void multiply_integers(const tile &t, room<F, BLOCKS, M
 #pragma unroll
     for (int b = 0; b < BLOCKS; b++) mma_hold(part[b]);
     add_scaled<BLOCKS, COLS, EVEN>(s.scales[at.stage].of_row + (EVEN ? 0 : t.first_row % 4), part, d);
+    __syncwarp(); /* all lanes have read their scales */
     if (threadIdx.x % WARP == 0) barrier_arrive(&s.empty[at.stage]);
     at.next();
   }

@@ -37,8 +37,8 @@ void tri_cuda_moe_map_launch(tri_backend *be, const tri_op_plan *plan, const tri
 enum { EXPERTS_PLAIN, EXPERTS_FEW, EXPERTS_GROUPED };
 
 /* Returns the kernel of a launch. A copy engine brings weights faster than registers take them, for one token, too.
- * Without Hopper, GEMMs of few rows on tensor cores take 16 bits and integers; float32, and rows that are not whole
- * pieces, go the plain way. */
+ * Without Hopper, GEMMs of few rows on tensor cores take weights of 16 bits and of int8; float32, rows of integers, and
+ * rows that are not whole pieces, go the plain way. */
 static int choose(const tri_cuda_impl *impl, const tri_moe_experts_args *a) {
   if (impl->is_hopper && tri_cuda_moe_grouped_fits(a)) return EXPERTS_GROUPED;
   return tri_cuda_moe_few_fits(a) ? EXPERTS_FEW : EXPERTS_PLAIN;
