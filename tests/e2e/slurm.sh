@@ -120,7 +120,7 @@ job=$(submit TP=2 PP=1 JOURNAL="$RUN/journal") || fail "sbatch"
 wait_serving "$job"
 long "$RUN/long.again" &
 client=$!
-for _ in $(seq $LOOKS); do "$BIN/trireme" status --json | grep -q '"running":40' && break; sleep 0.05; done
+for _ in $(seq $LOOKS); do "$BIN/trireme" status --json | grep '"running":40' >/dev/null && break; sleep 0.05; done
 kill -9 "$(ours | awk '$2 ~ /^trireme-worke/ { print $1; exit }')"
 ends "$job" FAILED
 kill -0 $client 2>/dev/null || { wait $client; fail "the requests ended with their job: $? $(wc "$RUN/long.again") $(tail -c 300 "$RUN/long.again")"; }
