@@ -90,7 +90,7 @@ START_TEST(paths_and_methods) {
 }
 END_TEST
 
-/* Who is refused has a line in the log, by the id that the answer has, and without more of what was asked. */
+/* A refused request has a line in the log with the id of its answer, and nothing else of what it asked. */
 START_TEST(refusals_in_the_log) {
   log_clear();
   expect(s, .path = "/v2?key=secret", .status = 404);

@@ -117,7 +117,7 @@ START_TEST(short_beside_many) {
 }
 END_TEST
 
-/* What a reader that is behind has not had becomes one event of each choice; it gets all of the text nevertheless. */
+/* Text that a slow reader has not had yet becomes one event of each choice; it gets all of the text nevertheless. */
 START_TEST(behind) {
   call *c =
       begin("{'prompt':['1=','2=','3=','4=','5=','6=','7=','8='],'ignore_eos':true,'max_tokens':8000,'stream':true}");

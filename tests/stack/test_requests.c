@@ -74,7 +74,7 @@ START_TEST(prompts) {
 }
 END_TEST
 
-/* What fits is generated to the last token; a default that does not is cut. */
+/* A request that fits is generated to its last token; a default that does not fit is cut. */
 START_TEST(lengths) {
   static const line_case list[] = {
       {"{'token_ids':[506,49],'ignore_eos':true," WHOLE ",'max_tokens':254}", "['*'," MADE("254") "]"},

@@ -69,7 +69,8 @@ void tri_cuda_timeline_write(void) {
   const char *path = getenv("TRIREME_TIMELINE");
   FILE *f = path ? fopen(path, "w") : NULL;
   if (!f || cudaMemcpy(&r, tri_cuda_timeline_ring(), sizeof r, cudaMemcpyDefault) != cudaSuccess) return;
-  unsigned long long each = 0, steps = STEPS, most = r.count < TRI_CUDA_STAMPS ? r.count : TRI_CUDA_STAMPS;
+  unsigned long long each = 0, steps = STEPS, most = r.count;
+  if (most > TRI_CUDA_STAMPS) most = TRI_CUDA_STAMPS;
   for (int i = 0; i < seen.num_nodes; i++) each += has_stamps(seen.node[i]);
   if (each && most / each < steps) steps = most / each;
   unsigned long long at = r.count - steps * each;
