@@ -176,7 +176,9 @@ const tri_option tri_serve_option_table[] = {
      .metavar = "MS", .group = "Scheduling",
      .help = "latency limit of dp-lazy, in milliseconds; it starts a batch when half of it is used up"},
     {TRI_OPT(S, deterministic), .name = "deterministic", .programs = TRI_FOR_STEPS, .fallback = "false",
-     .group = "Scheduling", .help = "bit-identical results whatever the batch, chunking or preemption; CPUs only: with --backend auto GPUs are not used"},
+     .group = "Scheduling",
+     .help = "bit-identical results whatever the batch, chunking or preemption; CPUs only: with --backend auto GPUs "
+             "are not used"},
 
     {TRI_OPT(S, backend), .name = "backend", .programs = TRI_FOR_ALL, .choices = backends, .fallback = "auto",
      .group = "Execution",
