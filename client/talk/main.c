@@ -241,8 +241,12 @@ static size_t add_request_options(tri_option *table) {
                                 "on-disconnect token-ids model request-id truncate";
   tri_option all[CLI_REQUEST_OPTIONS_MAX];
   size_t n = cli_request_options(all, offsetof(talk_options, request)), kept = 0;
-  for (size_t i = 0; i < n; i++)
-    if (!tri_has_word(without, all[i].name)) table[kept++] = all[i];
+  for (size_t i = 0; i < n; i++) {
+    if (tri_has_word(without, all[i].name)) continue;
+    if (!strcmp(all[i].name, "max-tokens")) /* begin() replaces the default of 16 */
+      all[i].help = "most tokens of an answer; -1, the default here: as many as the context holds";
+    table[kept++] = all[i];
+  }
   return kept;
 }
 
