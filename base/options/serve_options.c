@@ -32,7 +32,7 @@ const tri_option tri_serve_option_table[] = {
     {TRI_OPT(S, quantization), .name = "quantization", .programs = TRI_FOR_ALL, .alias = "q",
      .choices = tri_quantization_names, .fallback = "none", .group = "Model",
      .help = "int8: linear layers' weights in int8, with a scale for each output; w8a8: their inputs too, with a scale "
-             "for each token"},
+             "for each 128 elements of a token"},
     {TRI_OPT(S, kv_cache_dtype), .name = "kv-cache-dtype", .programs = TRI_FOR_STEPS | TRI_FOR_PLAN, .choices = dtypes,
      .also = other_dtypes, .fallback = "auto", .group = "Model",
      .help = "type of the KV cache; auto: float32 on CPUs, the weights' type on GPUs"},
@@ -45,16 +45,16 @@ const tri_option tri_serve_option_table[] = {
              "modules.json says, else the model's pooler, else mean"},
     {TRI_OPT(S, max_model_len), .name = "max-model-len", .programs = TRI_FOR_STEPS | TRI_FOR_PLAN, .min = 0,
      .max = 1 << 24, .counts = true, .fallback = "0", .metavar = "N", .group = "Model",
-     .help = "longest sequence in tokens, prompt and answer together, as 8192 or 8K (8k is 8000); 0: the model's "
-             "limit. A longer one is accepted with a warning (quality may suffer), but not with learned positions"},
+     .help =
+         "longest sequence in tokens, prompt and answer together, as 8192 or 8K (8k is 8000); 0: the model's "
+         "limit. More than that is accepted with a warning (quality may suffer), but refused for learned positions"},
     {TRI_OPT(S, strict_config), .name = "strict-config", .programs = TRI_FOR_ALL, .fallback = "false", .group = "Model",
      .help = "refuse every unknown key of config.json, not only those known to change the result"},
     {TRI_OPT(S, ignore_config_key), .name = "ignore-config-key", .programs = TRI_FOR_ALL, .metavar = "NAME,...",
      .group = "Model", .help = "ignore these keys of config.json, even if they would be refused"},
     {TRI_OPT(S, seed), .name = "seed", .programs = TRI_FOR_STEPS | TRI_FOR_PACK, .no_letters = true, .fallback = "0",
      .metavar = "N", .group = "Model",
-     .help = "seed of dummy weights and, if given, of requests without a seed; by default each such request gets a "
-             "random one"},
+     .help = "seed of dummy weights and, only if given, of requests without a seed, which else get a random one each"},
 
     {TRI_OPT(S, offload_weights), .name = "offload-weights", .programs = TRI_FOR_STEPS | TRI_FOR_PLAN,
      .choices = tri_offload_tier_names, .fallback = "auto", .group = "Offload",
@@ -100,18 +100,19 @@ const tri_option tri_serve_option_table[] = {
      .help = "pipeline stages, each with a range of layers"},
     {TRI_OPT(S, dp), .name = "data-parallel-size", .programs = TRI_FOR_LOAD | TRI_FOR_PLAN | TRI_FOR_PACK,
      .alias = "dp", .min = 1, .max = 1024, .fallback = "1", .metavar = "N", .group = "Layout",
-     .help = "with expert parallelism (-ep): data-parallel ranks of a replica, each with its own sequences, that share "
-             "the experts.\nWithout: number of replicas, unless --replicas gives another number; then as with -ep"},
+     .help = "with expert parallelism (-ep, --enable-expert-parallel): data-parallel ranks of a replica, each with its "
+             "own sequences and KV cache, that share the experts.\nWithout: the same as --replicas"},
     {TRI_OPT(S, ep), .name = "expert-parallel-size", .programs = TRI_FOR_LOAD | TRI_FOR_PLAN | TRI_FOR_PACK,
      .alias = "ep", .min = 0, .max = 65536, .fallback = "0", .metavar = "N", .group = "Layout",
-     .help = "expert-parallel ranks, which divide the experts among them; 0: 1, where every rank holds a slice of each "
-             "expert"},
+     .help = "expert-parallel ranks, which divide the experts among them; 0 or 1: every tensor-parallel rank has a "
+             "slice of "
+             "each expert"},
     {TRI_OPT(S, enable_expert_parallel), .name = "enable-expert-parallel",
      .programs = TRI_FOR_LOAD | TRI_FOR_PLAN | TRI_FOR_PACK, .fallback = "false", .group = "Layout",
-     .help = "the same as -ep with the product of -dp and -tp"},
+     .help = "each rank of a pipeline stage has some of the experts, whole: -ep with the product of -dp and -tp"},
     {TRI_OPT(S, moe_tp), .name = "moe-tensor-parallel-size", .programs = TRI_FOR_LOAD | TRI_FOR_PLAN | TRI_FOR_PACK,
      .min = 0, .max = 1024, .fallback = "0", .metavar = "N", .group = "Layout",
-     .help = "slices of each expert, a divisor of -tp; 0: -dp x -tp / -ep"},
+     .help = "ranks that each expert is sliced over, a divisor of -tp; 0: -dp x -tp / -ep"},
     {TRI_OPT(S, expert_placement_strategy), .name = "expert-placement-strategy",
      .programs = TRI_FOR_PLAN | TRI_FOR_PACK, .choices = tri_expert_strategy_names, .fallback = "linear",
      .group = "Layout",
@@ -135,8 +136,8 @@ const tri_option tri_serve_option_table[] = {
              "one here for each number of tokens"},
     {TRI_OPT(S, replicas), .name = "replicas", .programs = TRI_FOR_PLAN, .min = 0, .max = 64, .fallback = "0",
      .metavar = "N", .group = "Layout",
-     .help = "independent replicas (trireme up); 0: 1, or -dp without expert parallelism. If it differs from -dp, -dp "
-             "is the number of data-parallel ranks in each replica"},
+     .help = "independent replicas of the model; 0: -dp of them without expert parallelism, else one. With -dp above 1 "
+             "and another number here, each replica of a model without experts has -dp data-parallel ranks"},
 
     {TRI_OPT(S, max_num_seqs), .name = "max-num-seqs", .programs = TRI_FOR_PLAN, .min = 0, .max = 4096, .fallback = "0",
      .metavar = "N", .group = "Scheduling",
@@ -218,7 +219,8 @@ const tri_option tri_serve_option_table[] = {
      .group = "Service", .help = "threads that tokenize prompts"},
     {TRI_OPT(S, max_queue), .name = "max-queue", .min = 1, .max = 1 << 20, .fallback = "16384", .metavar = "N",
      .group = "Service",
-     .help = "waiting and running jobs; more are refused. One client may have half of what the others leave"},
+     .help =
+         "waiting and running jobs; more are refused. One client may have half of the places that others leave free"},
     {TRI_OPT(S, max_queued_per_client), .name = "max-queued-per-client", .min = 0, .max = 1 << 20, .fallback = "0",
      .metavar = "N", .group = "Service",
      .help = "waiting and running jobs of one client (a connection, or a caller that a gateway names); 0: limited by "
@@ -235,8 +237,8 @@ const tri_option tri_serve_option_table[] = {
              "coordinator that starts with it resumes the jobs that an earlier one left unfinished"},
     {TRI_OPT(S, memory_cap), .name = "memory-cap", .min = 1 << 24, .max = 0x1p40, .fallback = "512M",
      .metavar = "BYTES", .group = "Service",
-     .help = "growth of the coordinator's memory at which it reopens its client socket; clients lose their connection "
-             "for a moment, and the commands and the gateway reconnect and continue"},
+     .help = "limit for the growth of the coordinator's memory: new jobs are refused, or, if it is not for jobs, the "
+             "client socket is reopened, to which the commands and the gateway connect again"},
     {TRI_OPT(S, response_cache), .name = "response-cache", .max = 0x1p40, .fallback = "0", .metavar = "BYTES",
      .group = "Service",
      .help = "memory, part of --memory-cap, for answers to repeated requests: embed, classify, and text at temperature "

@@ -19,21 +19,21 @@ enum {
 static const char *const launchers[] = {"mpirun", "srun", NULL};
 
 static const tri_option own_options[] = {
-    {TRI_OPT(tri_up_options, hosts), .name = "hosts", .metavar = "H:N,...", .group = "Groups",
+    {TRI_OPT(tri_up_options, hosts), .name = "hosts", .metavar = "H:N,...", .group = "Hosts",
      .help =
          "hosts and ranks on each, as in mpirun --host, for all replicas; default: this host, or a Slurm job's nodes"},
     {TRI_OPT(tri_up_options, launcher), .name = "launcher", .choices = launchers, .fallback = "mpirun",
-     .group = "Groups", .help = "program that starts the ranks of a replica"},
-    {TRI_OPT(tri_up_options, launcher_args), .name = "launcher-args", .metavar = "\"ARG...\"", .group = "Groups",
+     .group = "Hosts", .help = "program that starts the ranks of a replica"},
+    {TRI_OPT(tri_up_options, launcher_args), .name = "launcher-args", .metavar = "\"ARG...\"", .group = "Hosts",
      .help = "more arguments for the launcher"},
     {TRI_OPT(tri_up_options, max_restarts), .name = "max-restarts", .min = 0, .max = 1000, .fallback = "5",
-     .metavar = "N", .group = "Groups",
+     .metavar = "N", .group = "Hosts",
      .help = "failed starts in a row after which a replica, the gateway or a coordinator is given up"},
     {TRI_OPT(tri_up_options, no_journal), .name = "no-journal", .group = "Service",
      .help = "keep no journal: requests end with their coordinator. By default, without --journal, it is in "
              "$XDG_STATE_HOME/trireme or ~/.local/state/trireme"},
     {TRI_OPT(tri_up_options, quarantine_time), .name = "quarantine-time", .min = 0, .max = 86400, .fallback = "600",
-     .metavar = "SECONDS", .group = "Groups",
+     .metavar = "SECONDS", .group = "Hosts",
      .help = "how long a host is avoided while other replicas serve, after its GPU failed or three starts in a row "
              "failed there; 0: never"},
 };

@@ -6,28 +6,29 @@
   {"model", "Hugging Face checkpoint folder"}, {"served-model-name", "names of the model in requests"},                \
       {"dtype", "type of the weights in memory"},                                                                      \
       {"quantization", "int8 or w8a8: quantize linear layers when loading"},                                           \
-      {"max-model-len", "longest sequence, prompt and answer, in tokens"},                                             \
-      {"max-num-seqs", "sequences that run at a time"}, {"max-num-batched-tokens", "tokens of one step"},              \
+      {"max-model-len", "longest sequence, prompt and answer, in tokens; default: the model's"},                       \
+      {"max-num-seqs", "sequences that run at a time; default: 256 on GPUs, 128 on CPUs"},                             \
+      {"max-num-batched-tokens", "tokens of one step; default: 8192 on GPUs, 512 on CPUs"},                            \
       {"tensor-parallel-size", "GPUs that split every layer"},                                                         \
       {"pipeline-parallel-size", "stages, each with a range of layers"},                                               \
-      {"data-parallel-size", "replicas; with -ep, data-parallel ranks that share experts"},                            \
-      {"expert-parallel-size", "expert-parallel ranks, which divide the experts"},                                     \
-      {"gpu-memory-utilization", "fraction of a GPU's memory to use"},                                                 \
+      {"data-parallel-size", "replicas; with expert parallelism, data-parallel ranks"},                                \
+      {"enable-expert-parallel", "whole experts on each rank, not a slice of each"},                                   \
+      {"gpu-memory-utilization", "fraction of a GPU's memory that may be in use; default: 0.9"},                       \
       {"offload-weights", "where weights go that do not fit: none, cpu or nvme"},                                      \
       {"cpu-moe", "keep the experts in host memory"}, {                                                                \
     "backend", "cuda or cpu; default: cuda if possible"                                                                \
   }
 #define SERVER_OPTIONS                                                                                                 \
-  {"api-key-file", "file with API keys, a line NAME KEY each"},                                                        \
+  {"api-key-file", "file of API keys, one NAME KEY a line"},                                                           \
       {"chat-template", "file with a chat template to use instead of the model's"},                                    \
-      {"tool-parser", "format of tool calls"}, {                                                                       \
-    "reasoning-parser", "format of reasoning"                                                                          \
+      {"tool-parser", "format of tool calls; default: by the chat template"}, {                                        \
+    "reasoning-parser", "think: separate reasoning from answers; default: none"                                        \
   }
 
 const tri_usual_option tri_serve_usual[] = {
     MODEL_OPTIONS,
-    {"host", "address of the HTTP server"},
-    {"port", "port of the HTTP server"},
+    {"host", "address of the HTTP server; default: 127.0.0.1"},
+    {"port", "port of the HTTP server; default: 8000"},
     SERVER_OPTIONS,
 };
 const size_t tri_serve_num_usual = sizeof tri_serve_usual / sizeof *tri_serve_usual;

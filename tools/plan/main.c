@@ -20,8 +20,8 @@
 static const tri_option own_options[] = {
     {TRI_OPT(struct plan_options, memory), .name = "memory-per-rank", .max = TRI_MOST_BYTES, .fallback = "0",
      .metavar = "BYTES", .group = "Plan",
-     .help = "memory for each rank, of which a GPU uses --gpu-memory-utilization; 0: the free memory of this host, "
-             "divided by its ranks, or of its GPU"},
+     .help = "memory of each rank, of which it may use --gpu-memory-utilization on GPUs, all on CPUs; 0: that of "
+             "--device, or what is free here, of a GPU or of the host divided by its ranks"},
     {TRI_OPT(struct plan_options, device), .name = "device", .choices = tri_device_kinds, .metavar = "KIND",
      .group = "Plan",
      .help = "plan for GPUs that need not be here, with the memory, rates and links of an h200, h100, a100, l40s or "
