@@ -89,8 +89,8 @@ const tri_option tri_serve_option_table[] = {
              "computes them while the CPU computes the others; 0: none; -1: as many as fit next to the KV cache"},
     {TRI_OPT(S, kv_offloading_size), .name = "kv-offloading-size", .programs = TRI_FOR_PLAN, .min = 0, .max = 1 << 20,
      .fallback = "0", .metavar = "GIB", .group = "Offload",
-     .help = "GiB of host memory, over all ranks of a replica (or of each of its data-parallel ranks), for KV blocks "
-             "of preempted sequences, which are swapped in where that is faster than computing them again; 0: none"},
+     .help = "GiB of host memory for KV blocks of preempted sequences, which are swapped in where that is faster than "
+             "computing them again; for all ranks of a replica (or of a data-parallel rank) together; 0: none"},
 
     {TRI_OPT(S, tp), .name = "tensor-parallel-size", .programs = TRI_FOR_LOAD | TRI_FOR_PLAN | TRI_FOR_PACK,
      .alias = "tp", .min = 1, .max = 1024, .fallback = "1", .metavar = "N", .group = "Layout",
