@@ -69,6 +69,19 @@ float tri_f8_e4m3_to_f32(uint8_t x) {
   return x & 0x80 ? -size : size;
 }
 
+/* Numbers below 2^-6 are multiples of 2^-9; the eighth of them has the code of 2^-6. Of the others the upper 12 bits
+ * stay, of which the exponent's bias changes from 127 to 7. */
+uint8_t tri_f32_to_f8_e4m3(float f) {
+  float size = fabsf(f);
+  uint32_t u, sign = signbit(f) ? 0x80 : 0;
+  if (isnan(f)) return (uint8_t)(sign | 0x7f);
+  if (size >= TRI_F8_E4M3_MAX) return (uint8_t)(sign | 0x7e);
+  if (size < 0x1p-6f) return (uint8_t)(sign | (uint32_t)lrintf(size * 512));
+  memcpy(&u, &size, sizeof u);
+  u = (u + 0x7ffff + (u >> 20 & 1)) >> 20;
+  return (uint8_t)(sign | (u - (120 << 3)));
+}
+
 float tri_f8_e8m0_to_f32(uint8_t x) {
   uint32_t u = x ? (uint32_t)x << 23 : 1u << 22; /* 2^-127 is subnormal */
   float f;
@@ -96,4 +109,5 @@ void tri_store_f32(void *base, tri_dtype t, size_t i, float f) {
   if (t == TRI_F32) ((float *)base)[i] = f;
   if (t == TRI_F16) ((uint16_t *)base)[i] = tri_f32_to_f16(f);
   if (t == TRI_BF16) ((uint16_t *)base)[i] = tri_f32_to_bf16(f);
+  if (t == TRI_F8_E4M3) ((uint8_t *)base)[i] = tri_f32_to_f8_e4m3(f);
 }

@@ -60,13 +60,15 @@ static inline uint16_t tri_f32_to_bf16(float f) {
  * infinity; an exponent alone, of a scale. */
 float tri_f8_e4m3_to_f32(uint8_t x);
 float tri_f8_e8m0_to_f32(uint8_t x);
+#define TRI_F8_E4M3_MAX 448.0f
+uint8_t tri_f32_to_f8_e4m3(float f); /* nearest even; beyond 448 becomes 448, NaN stays NaN */
 
 float tri_f16_to_f32(uint16_t h);
 uint16_t tri_f32_to_f16(float f); /* nearest even; beyond 65504 becomes infinity */
 
 /* Element i of an array of type t, widened. Integer types convert by value. */
 float tri_load_f32(const void *base, tri_dtype t, size_t i);
-/* Rounds f into element i; t is F32, F16 or BF16. */
+/* Rounds f into element i; t is F32, F16, BF16 or F8_E4M3. */
 void tri_store_f32(void *base, tri_dtype t, size_t i, float f);
 
 #ifdef __cplusplus

@@ -129,6 +129,11 @@ static int64_t host_available(tri_backend *be) {
   return tri_host_memory_available();
 }
 
+static bool host_takes_form(const tri_backend *be, tri_dtype dtype, tri_groups groups) {
+  (void)be;
+  return dtype <= TRI_BF16 || dtype == TRI_F8_E4M3 || (dtype == TRI_I8 && groups.rows <= 1 && !groups.cols);
+}
+
 /* ---- uploads: copies by the pool, finished when upload_rows returns ---- */
 
 static tri_status host_pages(tri_backend *be, size_t bytes, void **out) {
@@ -268,6 +273,7 @@ static void fill_host(tri_backend *be) {
   be->ops.bind_batch = host_bind_batch;
   be->ops.reserve = host_reserve;
   be->ops.reserve_samples = host_reserve_samples;
+  be->ops.takes_form = host_takes_form;
   be->ops.roofline_create = tri_roofline_create_host;
   be->ops.destroy = host_destroy;
   be->host_memory = true;

@@ -199,6 +199,8 @@ typedef struct tri_backend_ops {
    * begins nothing more when tri_now_ns() is `until`. No step may be under way. Only with `tunes`. */
   tri_status (*tune)(tri_backend *be, const tri_tune_gemm *gemms, int count, int64_t until, struct tri_tactics *out,
                      tri_tune_result *result);
+  /* Returns whether the backend's GEMMs multiply weights of this form as they lie, faster than widened to 16 bits. */
+  bool (*takes_form)(const tri_backend *be, tri_dtype dtype, tri_groups groups);
   /* Makes what measures what the backend could do at best. stream_bytes: size of the buffer that reads walk through,
    * several times the caches; a device chooses its own. type: of the weights that GEMMs are compared with; the
    * host's GEMMs are in single precision whatever it is. */

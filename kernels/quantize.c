@@ -83,3 +83,29 @@ bool tri_quantize_max(const float *x, size_t n, float *max) {
   *max = m;
   return finite;
 }
+
+/* As tri_f32_to_f8_e4m3 for finite numbers, without branches: a float32 of 1.5 * 2^23 more has the nearest integer in
+ * its last bits. */
+static inline uint8_t to_f8(float x) {
+  float size = fabsf(x), shifted = size * 512 + 0x1.8p23f;
+  uint32_t bits, small, sign;
+  memcpy(&bits, &size, sizeof bits);
+  memcpy(&small, &shifted, sizeof small);
+  memcpy(&sign, &x, sizeof sign);
+  bits = ((bits + 0x7ffff + (bits >> 20 & 1)) >> 20) - (120 << 3);
+  bits = tri_pick(size >= TRI_F8_E4M3_MAX, 0x7e, bits);
+  bits = tri_pick(size < 0x1p-6f, small & 0xf, bits);
+  return (uint8_t)((sign >> 24 & 0x80) | bits);
+}
+
+TRI_WIDEST static void round_to_f8(uint8_t *restrict out, const float *restrict x, size_t n, float factor) {
+  for (size_t i = 0; i < n; i++) out[i] = to_f8(x[i] * factor);
+}
+
+void tri_round_elements(void *out, tri_dtype t, size_t first, const float *x, size_t n, float factor) {
+  int8_t *integers = (int8_t *)out + first;
+  if (t == TRI_I8)
+    for (size_t i = 0; i < n; i++) integers[i] = tri_quantize_one(x[i], factor);
+  else
+    round_to_f8((uint8_t *)out + first, x, n, factor);
+}

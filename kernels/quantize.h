@@ -23,6 +23,17 @@ static inline float tri_quantize_scale(float max) { return max > 1e-30f ? max / 
 
 static inline int8_t tri_quantize_one(float x, float factor) { return (int8_t)lrintf(x * factor); }
 
+/* The same for weights of either 8-bit type, I8 or F8_E4M3, whose largest magnitude is 127 or 448. */
+static inline float tri_rounding_limit(tri_dtype t) { return t == TRI_I8 ? 127 : TRI_F8_E4M3_MAX; }
+static inline float tri_rounding_factor(tri_dtype t, float max) {
+  return max > 1e-30f ? tri_rounding_limit(t) / max : 0;
+}
+static inline float tri_rounding_scale(tri_dtype t, float max) {
+  return max > 1e-30f ? max / tri_rounding_limit(t) : 0;
+}
+/* Rounds n numbers times factor to elements `first` .. first + n - 1 of such a type. */
+void tri_round_elements(void *out, tri_dtype t, size_t first, const float *x, size_t n, float factor);
+
 /* The largest magnitude of x and *max. False where an element is not finite: such a row has no scale. */
 bool tri_quantize_max(const float *x, size_t n, float *max);
 

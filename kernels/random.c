@@ -11,7 +11,7 @@ static void put(const tri_random_fill *f, int64_t row, int64_t col, float factor
   if (f->dtype == TRI_I8)
     ((int8_t *)f->to)[at] = tri_quantize_one(x, factor);
   else
-    tri_store_f32(f->to, f->dtype, at, x);
+    tri_store_f32(f->to, f->dtype, at, f->dtype == TRI_F8_E4M3 ? x * (TRI_F8_E4M3_MAX / f->width) : x);
 }
 
 /* A part of the elements, in the order of rows. */

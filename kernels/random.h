@@ -19,8 +19,8 @@ TRI_HASH_FN float tri_random_unit(uint64_t key, int64_t row, int64_t col) {
 
 /* Element (r, c) of `rows` x `cols` at `to`, whose rows are `ld` elements apart, becomes mean + width *
  * tri_random_unit(key, first_row + r * row_step, first_col + c), in float32 with a rounding after each of the two, then
- * rounded to dtype: F32, F16, BF16, or I8 as kernels/quantize.h has it for rows whose largest magnitude is width (which
- * none exceeds as mean is 0 then), with that scale for each row at `scales`. */
+ * rounded to dtype: F32, F16, BF16, F8_E4M3 as 448 / width times that, or I8 as kernels/quantize.h has it for rows
+ * whose largest magnitude is width (which none exceeds as mean is 0 then), with that scale for each row at `scales`. */
 typedef struct tri_random_fill {
   void *to;
   float *scales; /* [rows]; I8 only */

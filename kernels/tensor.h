@@ -13,14 +13,59 @@
 #include "base/dtype.h"
 #include "base/kinds.h"
 
-/* A row-major weight [n, k], rows contiguous. dtype F32, F16, BF16, or I8 with one float32 scale per row: w = q *
- * scale. */
+/* Which elements of a weight share a scale: blocks of rows x cols, cut from the left and from the top of a matrix that
+ * the weight may be a part of. All 0: each row has one scale. */
+typedef struct tri_groups {
+  int rows;     /* of a block; 0: one */
+  int cols;     /* of a block; 0: the whole row */
+  int skip_row; /* row and column, inside its block, of the weight's first element */
+  int skip_col;
+} tri_groups;
+/* Rows and columns of the table of scales of an [n, k] weight. */
+static inline int tri_groups_down(tri_groups g, int n) {
+  return g.rows > 1 ? (int)(((int64_t)g.skip_row + n + g.rows - 1) / g.rows) : n;
+}
+static inline int tri_groups_across(tri_groups g, int k) {
+  return g.cols ? (int)(((int64_t)g.skip_col + k + g.cols - 1) / g.cols) : 1;
+}
+
+/* A row-major weight [n, k], rows contiguous: numbers of F32, F16 or BF16, or elements of I8 or F8_E4M3 that become
+ * numbers when their group's scale multiplies them. dtype and groups together are the weight's form. F8_E4M3 has no
+ * codes of NaN: the loader refuses them. */
 typedef struct tri_weight {
   const void *data;
-  const float *scale; /* [n]; I8 only */
-  tri_dtype dtype;
+  const float *scale; /* [tri_groups_down, tri_groups_across]; NULL: the elements are the numbers */
+  tri_dtype dtype;    /* of the elements */
   int n, k;
+  tri_groups groups;
 } tri_weight;
+
+static inline size_t tri_weight_num_scales(const tri_weight *w) {
+  return w->scale ? (size_t)tri_groups_down(w->groups, w->n) * (size_t)tri_groups_across(w->groups, w->k) : 0;
+}
+/* Returns the scales of a row's groups. */
+static inline const float *tri_weight_scales(const tri_weight *w, size_t row) {
+  size_t group = w->groups.rows > 1 ? (row + (size_t)w->groups.skip_row) / (size_t)w->groups.rows : row;
+  return w->scale + group * (size_t)tri_groups_across(w->groups, w->k);
+}
+/* Returns how many columns from `col` on, of at most n, have the scale number *group of their row. */
+static inline int tri_weight_group(const tri_weight *w, int col, int n, int *group) {
+  int cols = w->groups.cols, at = col + w->groups.skip_col;
+  *group = cols ? at / cols : 0;
+  return cols && cols - at % cols < n ? cols - at % cols : n;
+}
+/* Returns whether a row's elements have more than one scale. */
+static inline bool tri_weight_is_blocked(const tri_weight *w) { return w->scale && w->groups.cols != 0; }
+/* Returns the rows first .. first + n - 1 of a weight. */
+static inline tri_weight tri_weight_rows(const tri_weight *w, size_t first, int n) {
+  tri_weight part = *w;
+  part.data = (const char *)w->data + first * (size_t)w->k * tri_dtype_size(w->dtype);
+  part.n = n;
+  if (!w->scale) return part;
+  part.scale = tri_weight_scales(w, first);
+  if (w->groups.rows > 1) part.groups.skip_row = (int)((first + (size_t)w->groups.skip_row) % (size_t)w->groups.rows);
+  return part;
+}
 
 /* An activation matrix: element (i, j) is data[i * ld + j], float32. Backends with narrow_activations take matrices of
  * F16 and BF16, too, where elements of that type lie at data: as the inputs of a GEMM whose weights have the same

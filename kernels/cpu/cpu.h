@@ -27,6 +27,9 @@ typedef struct tri_dot {
   tri_dtype dtype;
   bool add;
   ptrdiff_t ahead; /* bytes from what is read of w to what will be read next, which is prefetched; 0: nothing is */
+  const tri_weight *blocks; /* whose scales multiply the products, block by block (tri_weight_is_blocked); NULL: none */
+  size_t row;               /* of blocks: where w begins */
+  int col;
 } tri_dot;
 
 /* n <= panel_cols rows of w, k elements each, into a panel [k][panel_cols] of float32, zeros where n ends. */
@@ -190,6 +193,10 @@ void tri_blas_setup(void);
 bool tri_blas_pays(const tri_cpu_isa *isa);
 void tri_blas_gemm(int m, int n, int k, const float *x, size_t ldx, const float *w, size_t ldw, float beta, float *y,
                    size_t ldy);
+
+/* gemm.c: n elements of a weight's row from column `col` on as numbers, times factor. */
+void tri_cpu_widen_row(const tri_cpu_isa *isa, const tri_weight *w, size_t row, int col, int n, float factor,
+                       float *out);
 
 /* linear_int8.c: linear with int8_activations */
 tri_status tri_cpu_linear_int8_plan(tri_backend *be, const tri_linear_args *a, tri_op_plan *plan);

@@ -65,12 +65,15 @@ static const void *weight_at(const tri_weight *w, int row, int col) {
   return (const char *)w->data + ((size_t)row * (size_t)w->k + (size_t)col) * tri_dtype_size(w->dtype);
 }
 
-tri_weight tri_weight_rows(const tri_weight *w, size_t first, int n) {
-  tri_weight part = *w;
-  part.data = (const char *)w->data + first * (size_t)w->k * tri_dtype_size(w->dtype);
-  if (w->scale) part.scale = w->scale + first;
-  part.n = n;
-  return part;
+void tri_cpu_widen_row(const tri_cpu_isa *isa, const tri_weight *w, size_t row, int col, int n, float factor,
+                       float *out) {
+  const char *data = (const char *)w->data + (row * (size_t)w->k + (size_t)col) * tri_dtype_size(w->dtype);
+  const float *scales = w->scale ? tri_weight_scales(w, row) : NULL;
+  for (int i = 0, run, group; i < n; i += run) {
+    run = tri_weight_group(w, col + i, n - i, &group);
+    isa->expand(out + i, data + (size_t)i * tri_dtype_size(w->dtype), w->dtype, run,
+                scales ? factor * scales[group] : factor);
+  }
 }
 
 static const float *x_row(const tri_cpu_gemm *p, int i) { return p->x + (size_t)(p->rows ? p->rows[i] : i) * p->ldx; }
@@ -89,7 +92,7 @@ static void finish_rows(const tri_cpu_gemm *p, const float *sums, int row, int m
   int n = p->w.n;
   for (int i = 0; i < m; i++) {
     tri_epilogue e = {.sum = sums + (size_t)i * (size_t)n, .bias = p->bias, .n = n, .act = p->act};
-    e.scale = p->w.dtype == TRI_I8 ? p->w.scale : NULL;
+    e.scale = tri_weight_is_blocked(&p->w) ? NULL : p->w.scale; /* of rows */
     e.accumulate = p->accumulate;
     e.out = p->out + (size_t)(row + i) * p->ldo;
     p->isa->epilogue(&e);
@@ -106,6 +109,7 @@ static void dots(const tri_cpu_gemm *p, float *sums) {
   d.ahead = (ptrdiff_t)((size_t)6 * (size_t)p->w.k * tri_dtype_size(p->w.dtype));
   d.y = sums;
   d.ldy = (size_t)p->w.n;
+  d.blocks = tri_weight_is_blocked(&p->w) ? &p->w : NULL;
   p->isa->dot(&d);
   finish_rows(p, sums, 0, p->m);
 }
@@ -115,6 +119,7 @@ static void dots(const tri_cpu_gemm *p, float *sums) {
 static void packed_piece(const tri_cpu_gemm *p, float *sums, float *x, float *wide, int row, int m, int from) {
   int k = tri_min(TRI_DOT_CHUNK, p->w.k - from), n = p->w.n;
   size_t ldx;
+  bool blocked = tri_weight_is_blocked(&p->w); /* widened, they would be rounded in another order than with few rows */
   const float *rows = gather_x(p, row, m, from, k, x, PACK_LD, &ldx);
   for (int j = 0; j < n; j += OWN_N) {
     tri_dot d = {.x = rows, .ldx = ldx, .m = m, .n = tri_min(OWN_N, n - j), .k = k, .add = from > 0};
@@ -124,7 +129,10 @@ static void packed_piece(const tri_cpu_gemm *p, float *sums, float *x, float *wi
     d.ldw = (size_t)p->w.k;
     d.dtype = p->w.dtype;
     d.ahead = (ptrdiff_t)((size_t)6 * (size_t)p->w.k * tri_dtype_size(p->w.dtype));
-    if (m >= WIDEN_ROWS) {
+    d.blocks = blocked ? &p->w : NULL;
+    d.row = (size_t)j;
+    d.col = from;
+    if (m >= WIDEN_ROWS && !blocked) {
       for (int i = 0; i < d.n; i++)
         p->isa->expand(wide + (size_t)i * PACK_LD, weight_at(&p->w, j + i, from), p->w.dtype, k, 1);
       d.w = wide;
@@ -155,6 +163,24 @@ static void finish_in_place(const tri_cpu_gemm *p) {
   }
 }
 
+/* Columns from .. from + k - 1 of n rows from row j on, block by block. */
+static void pack_panel(const tri_cpu_gemm *p, float *out, int j, int n, int from, int k) {
+  enum { MOST_COLS = 32 };
+  float scales[MOST_COLS];
+  size_t element = tri_dtype_size(p->w.dtype), cols = (size_t)p->isa->panel_cols, w_k = (size_t)p->w.k;
+  /* Next comes the same rows' next piece, or, where that was the last one, the next rows. */
+  size_t next = p->w.k - from > OWN_PANEL_K ? OWN_PANEL_K : cols * w_k;
+  tri_panel_pack pack = {.ldw = w_k, .dtype = p->w.dtype, .n = n, .ahead = (ptrdiff_t)(next * element)};
+  pack.scale = p->w.scale ? scales : NULL;
+  for (int i = 0, group; i < k; i += pack.k) {
+    pack.k = tri_weight_group(&p->w, from + i, k - i, &group);
+    for (int r = 0; p->w.scale && r < n; r++) scales[r] = tri_weight_scales(&p->w, (size_t)(j + r))[group];
+    pack.w = weight_at(&p->w, j, from + i);
+    pack.out = out + (size_t)i * cols;
+    p->isa->pack(&pack);
+  }
+}
+
 /* k is cut so that a panel's piece, [OWN_PANEL_K][panel_cols], stays in the first-level cache while all rows of x go
  * through it; pieces after the first one add to `out`. */
 static void panels(const tri_cpu_gemm *p, float *scratch) {
@@ -165,15 +191,9 @@ static void panels(const tri_cpu_gemm *p, float *scratch) {
     t.k = tri_min(OWN_PANEL_K, k - from);
     t.add = p->accumulate || from > 0;
     t.x = gather_x(p, 0, p->m, from, t.k, copy, PANEL_LD, &t.ldx);
-    tri_panel_pack pack = {.out = scratch, .ldw = (size_t)k, .dtype = p->w.dtype, .k = t.k};
-    /* Next comes the same rows' next piece, or, where that was the last one, the next rows. */
-    size_t next = k - from > OWN_PANEL_K ? OWN_PANEL_K : (size_t)cols * (size_t)k;
-    pack.ahead = (ptrdiff_t)(next * tri_dtype_size(p->w.dtype));
     for (int j = 0; j < n; j += cols) {
-      pack.n = t.n = tri_min(cols, n - j);
-      pack.w = weight_at(&p->w, j, from);
-      pack.scale = p->w.dtype == TRI_I8 ? p->w.scale + j : NULL;
-      p->isa->pack(&pack);
+      t.n = tri_min(cols, n - j);
+      pack_panel(p, scratch, j, t.n, from, t.k);
       t.y = p->out + j;
       p->isa->panel(&t);
     }
@@ -189,10 +209,7 @@ static void blas(const tri_cpu_gemm *p, float *wide) {
   if (p->w.dtype == TRI_F32) tri_blas_gemm(m, n, k, p->x, p->ldx, p->w.data, (size_t)k, beta, p->out, p->ldo);
   for (int from = 0; from < k && p->w.dtype != TRI_F32; from += PANEL_K, beta = 1) {
     int piece = tri_min(PANEL_K, k - from);
-    for (int j = 0; j < n; j++) {
-      float scale = p->w.dtype == TRI_I8 ? p->w.scale[j] : 1;
-      p->isa->expand(wide + (size_t)j * PANEL_K, weight_at(&p->w, j, from), p->w.dtype, piece, scale);
-    }
+    for (int j = 0; j < n; j++) tri_cpu_widen_row(p->isa, &p->w, (size_t)j, from, piece, 1, wide + (size_t)j * PANEL_K);
     tri_blas_gemm(m, n, piece, p->x + from, p->ldx, wide, PANEL_K, beta, p->out, p->ldo);
   }
   finish_in_place(p);

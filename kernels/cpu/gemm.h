@@ -64,9 +64,6 @@ size_t tri_int8_row(int k);     /* elements */
 size_t tri_int8_scratch(int n); /* bytes, for a block of up to n columns */
 void tri_cpu_gemm_int8_run(const tri_cpu_gemm_int8 *p, void *scratch);
 
-/* The rows first .. first + n - 1 of a weight. */
-tri_weight tri_weight_rows(const tri_weight *w, size_t first, int n);
-
 /* Columns of a block of `total` ones, a few blocks for each of the threads, on whose sizes the algorithms work best. */
 int tri_cpu_gemm_block(const tri_cpu_isa *isa, tri_cpu_gemm_algorithm algorithm, int total, int threads);
 

@@ -19,19 +19,20 @@ typedef struct dot_tile_args {
   int k;
   bool add;
   ptrdiff_t ahead;
+  const tri_weight *blocks; /* as in tri_dot */
+  size_t row, next_row;     /* of blocks: the tile's first, and from one to the next */
+  int col;
 } dot_tile_args;
 
-V_INLINE void dot_tile(const int MR, const int NR, const tri_dtype DT, const dot_tile_args *t) {
-  vf acc[4][6];
+/* acc += the products of n elements of k from the p-th on. */
+V_INLINE void dot_add(const int MR, const int NR, const tri_dtype DT, const dot_tile_args *t, size_t p, size_t n,
+                      vf acc[4][6]) {
   const float *x[4];
   const char *w[6];
-  V_UNROLL for (int i = 0; i < MR; i++) {
-    x[i] = t->x + (size_t)i * t->ldx;
-    V_UNROLL for (int j = 0; j < NR; j++) acc[i][j] = v_zero();
-  }
+  V_UNROLL for (int i = 0; i < MR; i++) x[i] = t->x + (size_t)i * t->ldx;
   V_UNROLL for (int j = 0; j < NR; j++) w[j] = t->w + (size_t)j * t->ldw;
   const ptrdiff_t ahead = t->ahead;
-  size_t k = (size_t)t->k, p = 0;
+  const size_t k = p + n;
   /* One row of x is bound by memory alone: a cache line of each row of w at a time, and one prefetch for it. Rows are
    * short against what the hardware's own prefetcher needs to find its stride. */
   const size_t line = 64 / v_bytes(DT);
@@ -55,12 +56,19 @@ V_INLINE void dot_tile(const int MR, const int NR, const tri_dtype DT, const dot
     }
   }
   if (p < k) {
-    int n = (int)(k - p);
+    int left = (int)(k - p);
     V_UNROLL for (int j = 0; j < NR; j++) {
-      vf wv = v_loadn_as(DT, w[j] + p * v_bytes(DT), n);
-      V_UNROLL for (int i = 0; i < MR; i++) acc[i][j] = v_fma(v_loadn(x[i] + p, n), wv, acc[i][j]);
+      vf wv = v_loadn_as(DT, w[j] + p * v_bytes(DT), left);
+      V_UNROLL for (int i = 0; i < MR; i++) acc[i][j] = v_fma(v_loadn(x[i] + p, left), wv, acc[i][j]);
     }
   }
+}
+
+V_INLINE void dot_clear(const int MR, const int NR, vf acc[4][6]) {
+  V_UNROLL for (int i = 0; i < MR; i++) V_UNROLL for (int j = 0; j < NR; j++) acc[i][j] = v_zero();
+}
+
+V_INLINE void dot_store(const int MR, const int NR, const dot_tile_args *t, vf acc[4][6]) {
   V_UNROLL for (int j = 0; j < NR; j++) {
     float sum[4];
     v_sum4_to(sum, acc[0][j], acc[MR > 1 ? 1 : 0][j], acc[MR > 2 ? 2 : 0][j], acc[MR > 3 ? 3 : 0][j]);
@@ -71,34 +79,58 @@ V_INLINE void dot_tile(const int MR, const int NR, const tri_dtype DT, const dot
   }
 }
 
+V_INLINE void dot_tile(const int MR, const int NR, const tri_dtype DT, const dot_tile_args *t) {
+  vf acc[4][6];
+  dot_clear(MR, NR, acc);
+  dot_add(MR, NR, DT, t, 0, (size_t)t->k, acc);
+  dot_store(MR, NR, t, acc);
+}
+
+/* Each block's part of the sums is multiplied by the block's scale where the block ends, while it is still spread over
+ * a vector: the scales cost a multiply-add a block, and no sum across a vector. */
+V_INLINE void dot_blocked_tile(const int MR, const int NR, const tri_dtype DT, const dot_tile_args *t) {
+  vf acc[4][6];
+  dot_clear(MR, NR, acc);
+  for (int p = 0, n, group; p < t->k; p += n) {
+    vf part[4][6];
+    n = tri_weight_group(t->blocks, t->col + p, t->k - p, &group);
+    dot_clear(MR, NR, part);
+    dot_add(MR, NR, DT, t, (size_t)p, (size_t)n, part);
+    V_UNROLL for (int j = 0; j < NR; j++) {
+      vf scale = v_set1(tri_weight_scales(t->blocks, t->row + (size_t)j * t->next_row)[group]);
+      V_UNROLL for (int i = 0; i < MR; i++) acc[i][j] = v_fma(part[i][j], scale, acc[i][j]);
+    }
+  }
+  dot_store(MR, NR, t, acc);
+}
+
 #define DOT_TILE(dt, mr, nr)                                                                                           \
   static void dot_##dt##_##mr##_##nr(const dot_tile_args *t) { dot_tile(mr, nr, TRI_##dt, t); }
-#define DOT_TILES(dt)                                                                                                  \
-  DOT_TILE(dt, 1, 1)                                                                                                   \
-  DOT_TILE(dt, 2, 1)                                                                                                   \
-  DOT_TILE(dt, 3, 1)                                                                                                   \
-  DOT_TILE(dt, 4, 1)                                                                                                   \
-  DOT_TILE(dt, 1, 6)                                                                                                   \
-  DOT_TILE(dt, 2, 4)                                                                                                   \
-  DOT_TILE(dt, 3, 3)                                                                                                   \
-  DOT_TILE(dt, 4, 3)
-DOT_TILES(F32)
-DOT_TILES(F16)
-DOT_TILES(BF16)
-DOT_TILES(I8)
+#define DOT_BLOCKED_TILE(dt, mr, nr)                                                                                   \
+  static void dot_##dt##_BLOCKS_##mr##_##nr(const dot_tile_args *t) { dot_blocked_tile(mr, nr, TRI_##dt, t); }
+#define DOT_TILES(tile, dt)                                                                                            \
+  tile(dt, 1, 1) tile(dt, 2, 1) tile(dt, 3, 1) tile(dt, 4, 1) tile(dt, 1, 6) tile(dt, 2, 4) tile(dt, 3, 3)             \
+      tile(dt, 4, 3)
+DOT_TILES(DOT_TILE, F32)
+DOT_TILES(DOT_TILE, F16)
+DOT_TILES(DOT_TILE, BF16)
+DOT_TILES(DOT_TILE, I8)
+DOT_TILES(DOT_TILE, F8_E4M3)
+DOT_TILES(DOT_BLOCKED_TILE, F8_E4M3)
 
-/* [dtype][rows of x - 1][0: one row of w, 1: as many as fit] */
-static void (*const dot_table[4][4][2])(const dot_tile_args *) = {
+/* [dtype, whether it has blocks][rows of x - 1][0: one row of w, 1: as many as fit] */
+static void (*const dot_table[TRI_DTYPE_COUNT][2][4][2])(const dot_tile_args *) = {
 #define DOT_ROW(dt)                                                                                                    \
   {                                                                                                                    \
     {dot_##dt##_1_1, dot_##dt##_1_6}, {dot_##dt##_2_1, dot_##dt##_2_4}, {dot_##dt##_3_1, dot_##dt##_3_3}, {            \
       dot_##dt##_4_1, dot_##dt##_4_3                                                                                   \
     }                                                                                                                  \
   }
-    [TRI_F32] = DOT_ROW(F32),
-    [TRI_F16] = DOT_ROW(F16),
-    [TRI_BF16] = DOT_ROW(BF16),
-    [TRI_I8] = DOT_ROW(I8),
+    [TRI_F32] = {DOT_ROW(F32)},
+    [TRI_F16] = {DOT_ROW(F16)},
+    [TRI_BF16] = {DOT_ROW(BF16)},
+    [TRI_I8] = {DOT_ROW(I8)},
+    [TRI_F8_E4M3] = {DOT_ROW(F8_E4M3), DOT_ROW(F8_E4M3_BLOCKS)},
 };
 
 /* Rows j0 .. j0+n-1 of w, pieces p .. p+k-1 of the sum, against all of x. */
@@ -106,6 +138,8 @@ static void dot_columns(const tri_dot *d, int j0, int n, int p, int k, bool add)
   size_t element = v_bytes(d->dtype);
   dot_tile_args t = {
       .ldx = d->ldx, .ldw = d->ldw * element, .ldy = d->ldy, .stepy = 1, .k = k, .add = add, .ahead = d->ahead};
+  t.blocks = d->blocks;
+  t.next_row = 1;
   for (int i = 0; i < d->m; i += 4) {
     int rows = tri_min(4, d->m - i);
     for (int j = j0; j < j0 + n;) {
@@ -114,7 +148,9 @@ static void dot_columns(const tri_dot *d, int j0, int n, int p, int k, bool add)
       t.x = d->x + (size_t)i * d->ldx + p;
       t.w = (const char *)d->w + (size_t)j * t.ldw + (size_t)p * element;
       t.y = d->y + (size_t)i * d->ldy + j;
-      dot_table[d->dtype][rows - 1][whole](&t);
+      t.row = d->row + (size_t)j;
+      t.col = d->col + p;
+      dot_table[d->dtype][d->blocks != NULL][rows - 1][whole](&t);
       j += whole ? step : 1;
     }
   }
@@ -133,7 +169,11 @@ static void dot_streams(const tri_dot *d) {
       t.k = tri_min(TRI_DOT_CHUNK, d->k - p);
       t.add = d->add || p > 0;
       t.ahead = AHEAD;
-      dot_table[d->dtype][0][1](&t);
+      t.blocks = d->blocks;
+      t.row = d->row + j;
+      t.next_row = each;
+      t.col = d->col + p;
+      dot_table[d->dtype][d->blocks != NULL][0][1](&t);
     }
   for (int j = (int)each * STREAMS; j < d->n; j++)
     for (int p = 0; p < d->k; p += TRI_DOT_CHUNK)

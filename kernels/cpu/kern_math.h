@@ -100,6 +100,7 @@ V_INLINE vf v_load_as(tri_dtype t, const char *p) {
   case TRI_BF16: return v_load_bf16(p);
   case TRI_F16: return v_load_f16(p);
   case TRI_I8: return v_load_i8(p);
+  case TRI_F8_E4M3: return v_load_f8(p);
   default: return v_load((const float *)p);
   }
 }
@@ -107,9 +108,11 @@ V_INLINE vf v_load_as(tri_dtype t, const char *p) {
 /* Columns of w in a tile of dot products with 1 to 4 rows of x: as many sums as there are registers. */
 static const int tile_columns[4] = {6, 4, 3, 3};
 
+V_INLINE bool v_has_scales(tri_dtype t) { return t == TRI_I8 || t == TRI_F8_E4M3; }
+
 V_INLINE size_t v_bytes(tri_dtype t) {
   if (t == TRI_F32) return 4;
-  return t == TRI_I8 ? 1 : 2;
+  return v_has_scales(t) ? 1 : 2;
 }
 
 /* The address may be anything, so it is made as a number. */

@@ -25,7 +25,7 @@ V_INLINE void pack_square(tri_dtype DT, float *out, const char *w, size_t ldw, c
       continue;
     }
     a[i] = c == W ? v_load_as(DT, at) : v_loadn_as(DT, at, c);
-    if (DT == TRI_I8) a[i] = v_mul(a[i], v_set1(scale[i]));
+    if (v_has_scales(DT)) a[i] = v_mul(a[i], v_set1(scale[i]));
     if (ahead) v_prefetch(at, ahead);
   }
   v_transpose(a);
@@ -55,6 +55,7 @@ PACK(F32)
 PACK(F16)
 PACK(BF16)
 PACK(I8)
+PACK(F8_E4M3)
 
 #ifdef V_TURN_BF16
 /* A whole panel of the commonest type, two squares at a time and one prefetch per cache line. */
@@ -80,6 +81,7 @@ static void isa_pack(const tri_panel_pack *p) {
   case TRI_BF16: pack_BF16(p); return;
   case TRI_F16: pack_F16(p); return;
   case TRI_I8: pack_I8(p); return;
+  case TRI_F8_E4M3: pack_F8_E4M3(p); return;
   default: pack_F32(p); return;
   }
 }

@@ -27,6 +27,7 @@ static void isa_expand(float *out, const void *src, tri_dtype dtype, int n, floa
   case TRI_BF16: expand_as(TRI_BF16, out, src, n, factor); return;
   case TRI_F16: expand_as(TRI_F16, out, src, n, factor); return;
   case TRI_I8: expand_as(TRI_I8, out, src, n, factor); return;
+  case TRI_F8_E4M3: expand_as(TRI_F8_E4M3, out, src, n, factor); return;
   default: expand_as(TRI_F32, out, src, n, factor); return;
   }
 }

@@ -31,19 +31,12 @@ static void run_rows(tri_backend *be, const void *args, int rows, double ns_per_
     tri_cpu_run(be, rows * ns_per_row, row_thread, &r);
 }
 
-static void expand_row(const tri_cpu_isa *isa, float *out, const tri_weight *w, size_t row, float factor) {
-  if (w->dtype == TRI_I8) factor *= w->scale[row];
-  isa->expand(out, (const char *)w->data + row * (size_t)w->k * tri_dtype_size(w->dtype), w->dtype, w->k, factor);
-}
-
 /* A table's row is widened in pieces on the stack: embed has no workspace. */
 static void add_row(const tri_cpu_isa *isa, float *out, const tri_weight *w, size_t row) {
   float piece[256];
-  size_t size = tri_dtype_size(w->dtype);
-  float factor = w->dtype == TRI_I8 ? w->scale[row] : 1;
   for (int j = 0; j < w->k; j += 256) {
     int n = tri_min(256, w->k - j);
-    isa->expand(piece, (const char *)w->data + (row * (size_t)w->k + (size_t)j) * size, w->dtype, n, factor);
+    tri_cpu_widen_row(isa, w, row, j, n, 1, piece);
     isa->blend(out + j, 1, piece, 1, n);
   }
 }
@@ -54,7 +47,7 @@ static void embed_share(const row_run *r, int begin, int end) {
     float *out = tri_mat_row(&a->out, t);
     uint32_t row = tri_embed_id(a, t) - a->first_id; /* wraps to something huge below first_id */
     if (row < (uint32_t)a->table.n)
-      expand_row(r->isa, out, &a->table, row, a->scale);
+      tri_cpu_widen_row(r->isa, &a->table, row, 0, a->table.k, a->scale, out);
     else
       memset(out, 0, (size_t)a->out.cols * sizeof *out);
     if (a->position_table.data)

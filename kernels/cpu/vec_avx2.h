@@ -47,6 +47,16 @@ static inline vf v_load_bf16(const void *p) {
 static inline vf v_load_f16(const void *p) { return _mm256_cvtph_ps(_mm_loadu_si128(p)); }
 static inline vf v_load_i8(const void *p) { return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(p))); }
 
+/* See vec_scalar.h for the arithmetic. */
+static inline vf v_load_f8(const void *p) {
+  __m256i code = _mm256_cvtepu8_epi32(_mm_loadl_epi64(p)), size = _mm256_and_si256(code, _mm256_set1_epi32(0x7f));
+  __m256i small = _mm256_cmpgt_epi32(_mm256_set1_epi32(8), size); /* -1 where it is */
+  __m256i bias = _mm256_sub_epi32(_mm256_set1_epi32(120 << 23), _mm256_slli_epi32(small, 23));
+  vf a = _mm256_castsi256_ps(_mm256_add_epi32(_mm256_slli_epi32(size, 20), bias));
+  a = _mm256_sub_ps(a, _mm256_and_ps(_mm256_castsi256_ps(small), _mm256_set1_ps(0x1p-6f)));
+  return _mm256_or_ps(a, _mm256_and_ps(_mm256_castsi256_ps(_mm256_slli_epi32(code, 24)), _mm256_set1_ps(-0.0f)));
+}
+
 static inline void v_store_f16(void *p, vf a) { _mm_storeu_si128(p, _mm256_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT)); }
 /* Rounds to nearest even: half of what is cut off, less one, and the last kept bit are added. A NaN is made quiet in
  * place of that, as the addition could carry it to infinity. */

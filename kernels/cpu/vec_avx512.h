@@ -45,6 +45,18 @@ static inline vf v_load_bf16(const void *p) {
 static inline vf v_load_f16(const void *p) { return _mm512_cvtph_ps(_mm256_loadu_si256(p)); }
 static inline vf v_load_i8(const void *p) { return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p))); }
 
+/* See vec_scalar.h for the arithmetic. */
+static inline vf v_load_f8(const void *p) {
+  __m512i code = _mm512_cvtepu8_epi32(_mm_loadu_si128(p)), size = _mm512_and_si512(code, _mm512_set1_epi32(0x7f));
+  __mmask16 small = _mm512_cmplt_epi32_mask(size, _mm512_set1_epi32(8));
+  __m512i bias = _mm512_mask_blend_epi32(small, _mm512_set1_epi32(120 << 23), _mm512_set1_epi32(121 << 23));
+  vf a = _mm512_castsi512_ps(_mm512_add_epi32(_mm512_slli_epi32(size, 20), bias));
+  a = _mm512_mask_sub_ps(a, small, a, _mm512_set1_ps(0x1p-6f));
+  enum { OR_AND = 0xf8 }; /* a | (b & c) */
+  return _mm512_castsi512_ps(_mm512_ternarylogic_epi32(_mm512_castps_si512(a), _mm512_slli_epi32(code, 24),
+                                                       _mm512_set1_epi32(INT32_MIN), OR_AND));
+}
+
 static inline void v_store_f16(void *p, vf a) { _mm256_storeu_si256(p, _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT)); }
 /* See vec_avx2.h for the rounding. */
 static inline void v_store_bf16(void *p, vf a) {

@@ -122,6 +122,11 @@ static void device_count_not_finite(tri_backend *be, const void *x, tri_dtype ty
   tri_cuda_note(be, cudaGetLastError());
 }
 
+static bool device_takes_form(const tri_backend *be, tri_dtype dtype, tri_groups groups) {
+  (void)be;
+  return dtype <= TRI_I8 && groups.rows <= 1 && !groups.cols;
+}
+
 /* ---- what the host does in between ---- */
 
 /* On a thread of the driver's, which may call nothing of it. */
@@ -418,6 +423,7 @@ __attribute__((visibility("default"))) tri_status tri_backend_fill_cuda(tri_back
   be->ops.reserve = device_reserve;
   be->ops.reserve_samples = tri_cuda_reserve_samples;
   be->ops.tune = tri_cuda_tune;
+  be->ops.takes_form = device_takes_form;
   be->ops.roofline_create = tri_cuda_roofline_create;
   be->ops.destroy = device_destroy;
   tri_cuda_fill_ops(be);

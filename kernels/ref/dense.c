@@ -11,7 +11,12 @@ bool tri_ref_glu_ok(tri_act act, float limit) { return act != TRI_ACT_SWIGLU_OAI
 
 static bool mat_ok(const tri_mat *m) { return m->rows >= 0 && m->cols >= 0 && m->ld >= m->cols; }
 
-static bool weight_ok(const tri_weight *w) { return w->n >= 0 && w->k >= 0 && tri_ref_weight_type_ok(w->dtype); }
+static bool weight_ok(const tri_weight *w) {
+  const tri_groups *g = &w->groups;
+  bool inside = g->rows >= 0 && g->cols >= 0 && g->skip_row >= 0 && g->skip_col >= 0 &&
+                (g->skip_row < g->rows || !g->skip_row) && (g->skip_col < g->cols || !g->skip_col);
+  return w->n >= 0 && w->k >= 0 && inside && tri_ref_weight_type_ok(w->dtype);
+}
 
 static bool embed_fits(const tri_embed_args *a) {
   bool fits = !a->table.n || a->table.k == a->out.cols;
@@ -136,9 +141,7 @@ void tri_ref_linear_launch(tri_backend *be, const tri_op_plan *plan, const tri_l
     if (a->int8_activations) tri_ref_round_row(row, a->w.k, x);
     for (int i = 0; i < a->w.n; i++) {
       double sum = 0;
-      for (int j = 0; j < a->w.k; j++)
-        sum += x[j] * (double)tri_load_f32(a->w.data, a->w.dtype, (size_t)i * (size_t)a->w.k + (size_t)j);
-      if (a->w.dtype == TRI_I8) sum *= a->w.scale[i];
+      for (int j = 0; j < a->w.k; j++) sum += x[j] * tri_ref_weight_at(&a->w, (size_t)i, (size_t)j);
       sum = tri_formula_act(a->act, sum + (a->bias ? a->bias[i] : 0));
       float *out = tri_mat_row(&a->out, t) + i;
       *out = (float)(a->accumulate ? *out + sum : sum);

@@ -84,7 +84,7 @@ tri_status tri_ref_moe_experts_plan(tri_backend *be, const tri_moe_experts_args 
   size_t f = down->k > 0 ? (size_t)down->k : 0, h = a->x.cols > 0 ? (size_t)a->x.cols : 0;
   plan->workspace = (3 * f + 2 * h) * sizeof(double) + (f + h) * sizeof(float);
   bool types = tri_ref_weight_type_ok(up->dtype) && tri_ref_weight_type_ok(down->dtype) && a->out.dtype != TRI_I8 &&
-               a->x.dtype != TRI_I8 && (a->x.dtype == TRI_F32 || a->x.dtype == up->dtype || up->dtype == TRI_I8);
+               a->x.dtype != TRI_I8 && (a->x.dtype == TRI_F32 || a->x.dtype == up->dtype || up->dtype > TRI_BF16);
   if (a->int8_activations) types &= up->dtype == TRI_I8 && down->dtype == TRI_I8;
   bool choices = a->top_k > 0 && (int64_t)a->x.rows * a->top_k <= INT32_MAX;
   return mats && weights && act && types && choices ? TRI_OK : TRI_INVALID_ARGUMENT;

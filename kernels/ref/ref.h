@@ -29,8 +29,9 @@ TRI_OP_LIST(X)
 
 bool tri_ref_glu_ok(tri_act act, float limit); /* whether a gated activation can be computed with this limit */
 
+/* Returns whether a weight's type is one of numbers, or one of elements with scales. */
 static inline bool tri_ref_weight_type_ok(tri_dtype t) {
-  return t == TRI_F32 || t == TRI_F16 || t == TRI_BF16 || t == TRI_I8;
+  return t == TRI_F32 || t == TRI_F16 || t == TRI_BF16 || t == TRI_I8 || t == TRI_F8_E4M3;
 }
 
 /* A row as the numbers that its integers stand for, q * scale by groups (kernels/quantize.h), in double, where that is
@@ -55,8 +56,11 @@ void tri_ref_rope_frequencies(const tri_rope_angles_args *a, int rope_len, float
 
 /* An element of a weight as a number. */
 static inline double tri_ref_weight_at(const tri_weight *w, size_t row, size_t col) {
-  double q = tri_load_f32(w->data, w->dtype, row * (size_t)w->k + col);
-  return w->dtype == TRI_I8 ? q * w->scale[row] : q;
+  double element = tri_load_f32(w->data, w->dtype, row * (size_t)w->k + col);
+  int group;
+  if (!w->scale) return element;
+  tri_weight_group(w, (int)col, 1, &group);
+  return element * tri_weight_scales(w, row)[group];
 }
 
 /* Returns the offset of key `pos` of a sequence, in elements of kv.k or kv.v. */

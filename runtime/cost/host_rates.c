@@ -44,9 +44,10 @@ static tri_status run_next(struct bench *b, int rows, double *flops) {
   size_t bytes = (size_t)n * (size_t)s->k * tri_dtype_size(s->dtype);
   if (b->at + bytes > b->bytes) b->at = 0;
   tri_linear_args a = {.x = {b->x, rows, s->k, s->k, TRI_F32},
-                       .w = {b->weights + b->at, b->scales, s->dtype, n, s->k},
+                       .w = {.data = b->weights + b->at, .dtype = s->dtype, .n = n, .k = s->k},
                        .int8_activations = s->int8_activations,
                        .out = {b->out, rows, n, n, TRI_F32}};
+  if (s->dtype > TRI_BF16) a.w.scale = b->scales;
   b->at += (bytes + 63) / 64 * 64;
   b->next = (b->next + 1) % b->share->sample.num_gemms;
   *flops += 2.0 * rows * n * s->k;

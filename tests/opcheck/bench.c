@@ -288,8 +288,8 @@ static void bench_experts(bench *b, tri_dtype t, bool int8, int m, int h, int f,
   tri_moe_experts_args a = {.x = {x, m, h, h}, .map = map, .weights = weights, .top_k = top_k};
   a.num_experts = experts, a.act = TRI_ACT_SILU, a.gated = true, a.out = (tri_mat){y, m, h, h, TRI_F32};
   a.int8_activations = int8;
-  a.up = (tri_weight){up, t == TRI_I8 ? scale : NULL, t, experts * 2 * f, h};
-  a.down = (tri_weight){down, t == TRI_I8 ? scale : NULL, t, experts * h, f};
+  a.up = (tri_weight){.data = up, .scale = t == TRI_I8 ? scale : NULL, .dtype = t, .n = experts * 2 * f, .k = h};
+  a.down = (tri_weight){.data = down, .scale = t == TRI_I8 ? scale : NULL, .dtype = t, .n = experts * h, .k = f};
   snprintf(name, sizeof name, "moe_experts %s%s m %d h %d f %d, %d of %d", tri_dtype_name(t), int8 ? " x int8" : "", m,
            h, f, top_k, experts);
   double bytes = (double)(up_bytes + down_bytes) * wanted_experts / experts;

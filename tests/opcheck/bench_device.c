@@ -173,7 +173,8 @@ static void bench_linear(bench *b, tri_dtype t, bool biased, int m, int n, int k
     size_t at = (size_t)i;
     a[i] = (tri_linear_args){.bias = bias, .out = bench_matrix(y + at * out, m, n)};
     a[i].x = (tri_mat){(float *)(x + at * in * tri_dtype_size(xt)), m, k, k, xt};
-    a[i].w = (tri_weight){w + at * count * tri_dtype_size(t), scale, t, n, k};
+    a[i].w = (tri_weight){
+        .data = w + at * count * tri_dtype_size(t), .scale = t == TRI_I8 ? scale : NULL, .dtype = t, .n = n, .k = k};
   }
   NAME("linear %s%s m %d n %d k %d", tri_dtype_name(t), biased ? " bias" : "", m, n, k);
   bench_report(b, name, WORK(linear, a, copies, .bytes = bytes, .gemms = (double)m * (double)count, .type = t));

@@ -54,8 +54,10 @@ static void bench_layer(bench *b, const shape *s, tri_dtype t, bool int8_activat
     a[i].x = (tri_mat){(float *)x, tokens, s->hidden, s->hidden, xt};
     a[i].int8_activations = int8_activations;
     a[i].map = map;
-    a[i].up = (tri_weight){up, scale, t, 2 * s->units * s->experts, s->hidden};
-    a[i].down = (tri_weight){down, scale, t, s->hidden * s->experts, s->units};
+    a[i].up = (tri_weight){
+        .data = up, .scale = t == TRI_I8 ? scale : NULL, .dtype = t, .n = 2 * s->units * s->experts, .k = s->hidden};
+    a[i].down = (tri_weight){
+        .data = down, .scale = t == TRI_I8 ? scale : NULL, .dtype = t, .n = s->hidden * s->experts, .k = s->units};
     a[i].act = TRI_ACT_SILU;
     a[i].out = (tri_mat){y, tokens, s->hidden, s->hidden, TRI_F32};
   }

@@ -78,10 +78,10 @@ void oc_case_fill_random(oc *c, int i) {
 
 /* Some of the elements are infinite or NaN, of every pattern that is; the largest finite ones count for nothing. */
 void oc_case_count_not_finite(oc *c, int i) {
-  static const tri_dtype types[] = {TRI_F32, TRI_F16, TRI_BF16, TRI_I8};
-  static const uint32_t exponents[] = {0x7f800000, 0x7c00, 0x7f80, 0};
+  static const tri_dtype types[] = {TRI_F32, TRI_F16, TRI_BF16, TRI_I8, TRI_F8_E4M3};
+  static const uint32_t exponents[] = {0x7f800000, 0x7c00, 0x7f80, 0, 0x7f};
   enum { EARLIER = 5 };
-  tri_dtype type = types[i % 4];
+  tri_dtype type = types[i % 5];
   size_t n = (size_t)oc_range(c, i % 3 ? 0 : 1, i % 7 ? 3000 : 3000000), size = tri_dtype_size(type), bytes = n * size;
   char *x = oc_host(c, bytes);
   uint64_t want = EARLIER, got, earlier = EARLIER;
@@ -89,7 +89,7 @@ void oc_case_count_not_finite(oc *c, int i) {
   for (size_t at = 0; at < n; at++) {
     uint32_t bits = (uint32_t)oc_random(c);
     float back;
-    if (some && oc_chance(c, 3)) bits |= exponents[i % 4];
+    if (some && oc_chance(c, 3)) bits |= exponents[i % 5];
     memcpy(x + at * size, &bits, size);
     back = type == TRI_I8 ? 0 : tri_load_f32(x, type, at);
     if (!some && !isfinite(back)) memset(x + at * size, 0, size);

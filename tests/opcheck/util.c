@@ -77,26 +77,41 @@ void *oc_elements(oc *c, tri_dtype t, size_t n, float sigma) {
   for (size_t i = 0; i < n; i++) {
     if (t == TRI_I8)
       p[i] = (char)oc_range(c, -127, 127);
+    else if (t == TRI_F8_E4M3) /* all codes but NaN's, zeros and subnormals often */
+      p[i] = (char)(oc_range(c, 0, oc_chance(c, 20) ? 9 : 0x7e) | oc_range(c, 0, 1) << 7);
     else
       tri_store_f32(p, t, i, sigma * oc_normal(c));
   }
   return p;
 }
 
+/* Blocks as checkpoints have them and others, whole or cut at either side; or a scale for each row. */
+static tri_groups some_groups(oc *c) {
+  static const int rows[] = {1, 2, 32, 64, 128, 5}, cols[] = {128, 32, 48, 7, 100, 128};
+  tri_groups g = {0};
+  if (oc_chance(c, 30)) return g;
+  g.rows = rows[oc_range(c, 0, 5)];
+  g.cols = cols[oc_range(c, 0, 5)];
+  if (oc_chance(c, 50)) g.skip_row = oc_range(c, 0, g.rows - 1);
+  if (oc_chance(c, 50)) g.skip_col = oc_range(c, 0, g.cols - 1);
+  return g;
+}
+
 tri_weight oc_weight(oc *c, tri_dtype t, int n, int k) {
   tri_weight w = {.dtype = t, .n = n, .k = k, .data = oc_elements(c, t, (size_t)n * (size_t)k, 0.5f)};
-  if (t == TRI_I8) {
-    float *scale = oc_normals(c, (size_t)n, 0.002f);
-    for (int i = 0; i < n; i++) scale[i] = fabsf(scale[i]) + 0.001f;
-    w.scale = scale;
-  }
+  if (t <= TRI_BF16) return w;
+  if (t == TRI_F8_E4M3) w.groups = some_groups(c);
+  size_t num = (size_t)tri_groups_down(w.groups, n) * (size_t)tri_groups_across(w.groups, k);
+  float *scale = oc_normals(c, num, 0.002f);
+  for (size_t i = 0; i < num; i++) scale[i] = fabsf(scale[i]) + 0.001f;
+  w.scale = scale;
   return w;
 }
 
 tri_weight oc_device_weight(oc *c, const tri_weight *w) {
   tri_weight d = *w;
   d.data = oc_device(c, w->data, (size_t)w->n * (size_t)w->k * tri_dtype_size(w->dtype));
-  d.scale = oc_device(c, w->scale, (size_t)w->n * sizeof *w->scale);
+  d.scale = oc_device(c, w->scale, tri_weight_num_scales(w) * sizeof *w->scale);
   return d;
 }
 
@@ -150,8 +165,8 @@ double oc_either_way_limit(tri_dtype t, size_t n, double limit) {
 
 tri_dtype oc_weight_type(oc *c, int i) {
   static const tri_dtype types[] = {TRI_F32, TRI_BF16, TRI_F16, TRI_I8};
-  (void)c;
-  return types[i % 4];
+  bool takes_fp8 = c->be->ops.takes_form(c->be, TRI_F8_E4M3, (tri_groups){0});
+  return i % 8 == 4 && takes_fp8 ? TRI_F8_E4M3 : types[i % 4];
 }
 
 tri_dtype oc_kv_type(int i) {

@@ -162,9 +162,11 @@ static void begin(uint64_t seed, int window, size_t step_bytes) {
     fill(bench.up_scale[l], sizeof bench.up_scale[l]);
     fill(bench.down_scale[l], sizeof bench.down_scale[l]);
     fill(bench.up_bias[l], sizeof bench.up_bias[l]);
-    w[TRI_W_EXPERT_UP] = (tri_weight){bench.up[l], bench.up_scale[l], TRI_I8, EXPERTS * 2 * FF, HIDDEN};
-    w[TRI_W_EXPERT_DOWN] = (tri_weight){bench.down[l], bench.down_scale[l], TRI_I8, EXPERTS * HIDDEN, FF};
-    w[TRI_W_EXPERT_UP_BIAS] = (tri_weight){bench.up_bias[l], NULL, TRI_F32, EXPERTS * 2 * FF, 1};
+    w[TRI_W_EXPERT_UP] = (tri_weight){
+        .data = bench.up[l], .scale = bench.up_scale[l], .dtype = TRI_I8, .n = EXPERTS * 2 * FF, .k = HIDDEN};
+    w[TRI_W_EXPERT_DOWN] = (tri_weight){
+        .data = bench.down[l], .scale = bench.down_scale[l], .dtype = TRI_I8, .n = EXPERTS * HIDDEN, .k = FF};
+    w[TRI_W_EXPERT_UP_BIAS] = (tri_weight){.data = bench.up_bias[l], .dtype = TRI_F32, .n = EXPERTS * 2 * FF, .k = 1};
   }
   tri_backend_config bc = {.name = "cpu"};
   ck_assert_int_eq(tri_backend_create(&bc, &device.be, NULL), TRI_OK);

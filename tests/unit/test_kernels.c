@@ -131,7 +131,7 @@ START_TEST(padding_has_no_experts) {
   int32_t first[2] = {0, 1}, choice[2] = {0, -7}, row[2] = {0, -1};
   tri_moe_experts_args a = {.x = {x, 2, 1, 1}, .weights = weights, .top_k = 1, .num_experts = 1, .accumulate = true};
   a.map = (tri_expert_map){first, choice, row}, a.out = (tri_mat){out, 2, 1, 1, TRI_F32};
-  a.up = (tri_weight){up, NULL, TRI_F32, 1, 1}, a.down = (tri_weight){down, NULL, TRI_F32, 1, 1};
+  a.up = (tri_weight){.data = up, .n = 1, .k = 1}, a.down = (tri_weight){.data = down, .n = 1, .k = 1};
   tri_backend *be = reference();
   ck_assert_int_eq(tri_run_moe_experts(be, &a), TRI_OK);
   ck_assert(out[0] == 115 && out[1] == 7);

@@ -5,11 +5,19 @@
 
 enum { THREADS = 256, MAX_BLOCKS = 4096 };
 
-/* How many of a word's elements, of which a word has one of 32 bits or two of 16, have all bits of `exponent`. */
+/* How many of a word's elements, of which a word has one of 32 bits, two of 16 or four of 8, have all bits of
+ * `exponent`. */
 template <int BITS> __device__ static inline int count_word(uint32_t word, uint32_t exponent) {
-  if (BITS == 32) return (word & exponent) == exponent;
-  return ((word & exponent) == exponent) + ((word >> 16 & exponent) == exponent);
+  int found = 0;
+#pragma unroll
+  for (int shift = 0; shift < 32; shift += BITS) found += (word >> shift & exponent) == exponent;
+  return found;
 }
+
+template <int BITS> struct element;
+template <> struct element<8> { typedef uint8_t type; };
+template <> struct element<16> { typedef uint16_t type; };
+template <> struct element<32> { typedef uint32_t type; };
 
 /* x [n], of BITS bits. Up to 4096 blocks of 256 threads, which continue in steps of the grid; 16 bytes a load, but for
  * what is left at the end. */
@@ -26,8 +34,7 @@ __global__ static void __launch_bounds__(THREADS)
              count_word<BITS>(q.w, exponent);
   }
   for (size_t i = whole * EACH + first; i < n; i += step)
-    found += BITS == 32 ? (((const uint32_t *)x)[i] & exponent) == exponent
-                        : (((const uint16_t *)x)[i] & exponent) == exponent;
+    found += (((const typename element<BITS>::type *)x)[i] & exponent) == exponent;
   if (found) atomicAdd(count, (unsigned long long)found);
 }
 
@@ -39,6 +46,8 @@ void tri_cuda_count_not_finite(cudaStream_t stream, const void *x, tri_dtype typ
   auto *sum = (unsigned long long *)count;
   if (type == TRI_F32)
     count_kernel<32><<<grid, THREADS, 0, stream>>>(x, n, exponent, sum);
+  else if (type == TRI_F8_E4M3)
+    count_kernel<8><<<grid, THREADS, 0, stream>>>(x, n, exponent, sum);
   else
     count_kernel<16><<<grid, THREADS, 0, stream>>>(x, n, exponent, sum);
 }
