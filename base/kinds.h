@@ -25,8 +25,15 @@ typedef enum tri_rope_kind { TRI_ROPE_FIXED, TRI_ROPE_DYNAMIC, TRI_ROPE_BY_LENGT
 typedef enum tri_moe_score { TRI_MOE_SOFTMAX, TRI_MOE_SIGMOID, TRI_MOE_TOPK_SOFTMAX } tri_moe_score;
 
 /* INT8: the matrices of linear layers are int8 in memory. W8A8: what they are multiplied with is rounded to int8, too.
- */
-typedef enum tri_quantization { TRI_QUANTIZE_NONE, TRI_QUANTIZE_INT8, TRI_QUANTIZE_W8A8 } tri_quantization;
+ * FP8: they are FP8 e4m3, as the checkpoint has them or else rounded with a scale for each output. NONE: everything is
+ * widened. AUTO, of options alone: FP8 where the checkpoint has it and the backend multiplies it, else NONE. */
+typedef enum tri_quantization {
+  TRI_QUANTIZE_NONE,
+  TRI_QUANTIZE_INT8,
+  TRI_QUANTIZE_W8A8,
+  TRI_QUANTIZE_FP8,
+  TRI_QUANTIZE_AUTO
+} tri_quantization;
 
 /* The lowest memory that weights may lie in: that of the backend, the host's, or files. AUTO: the first of these in
  * which they have room. */

@@ -32,9 +32,7 @@ static int layer_sums(const tri_model_config *c) {
 }
 
 /* Bytes of a weight's elements and scales. */
-static double place_bytes(const tri_weight_place *at, int64_t rows) {
-  return (double)at->bytes + (at->dtype == TRI_I8 ? (double)rows * sizeof(float) : 0);
-}
+static double place_bytes(const tri_weight_place *at) { return (double)at->bytes + (double)at->scale_bytes; }
 
 /* Takes a matrix for those that products are timed with. */
 static void add_sample(const tri_weight_place *at, tri_weight_shape shape, tri_quantization q, tri_cost_share *out) {
@@ -63,7 +61,7 @@ static void add_layer(const tri_model_config *c, const tri_shard *s, const tri_w
     tri_weight_shape shape = tri_shard_weight_shape(c, s, (tri_weight_id)id);
     bool table = id == TRI_W_RELATIVE_BIAS;
     if (shape.vector || !places[id].bytes || table) continue;
-    double bytes = place_bytes(&places[id], shape.n), flops = 2 * (double)shape.n * (double)shape.k;
+    double bytes = place_bytes(&places[id]), flops = 2 * (double)shape.n * (double)shape.k;
     if (tri_weight_is_of_experts((tri_weight_id)id)) {
       expert_bytes += bytes / s->slots.count;
       expert_flops += flops / s->slots.count;
@@ -95,7 +93,7 @@ static void add_ends(const tri_model_config *c, const tri_shard *s, const tri_we
     out->sums += 1;
   }
   if (!s->last_stage) return;
-  out->head_bytes = place_bytes(&m->global[TRI_W_HEAD], head.n);
+  out->head_bytes = place_bytes(&m->global[TRI_W_HEAD]);
   out->head_flops = 2 * (double)head.n * (double)head.k;
   out->ops += 3;
   out->sums += 1;

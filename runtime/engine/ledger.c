@@ -297,7 +297,7 @@ static tri_status make(const tri_model_config *c, const tri_shard *s, const tri_
   l.weights = m.bytes;
   l.host_experts = m.host_bytes;
   l.hot_experts = s->p.hot_experts;
-  TRI_TRY(tri_hot_weights_bytes(c, s, &m, l.hot_experts, &l.hot));
+  TRI_TRY(tri_hot_weights_bytes(s, &m, l.hot_experts, &l.hot));
   l.weight_type = m.layers[TRI_W_O].dtype;
   l.table_type = m.global[TRI_W_EMBED].dtype;
   l.gemm_type = tri_step_arena_type(c, config->device, m.gemms);
@@ -364,7 +364,7 @@ static tri_status add_hot(const tri_model_config *c, const tri_shard *s, const t
   int64_t spare = config->memory - count(&with, config) - (int64_t)with.weights - kv + (int64_t)with.hot;
   if (spare <= 0) return TRI_OK;
   TRI_CHECK(tri_weight_map_make(c, s, ckpt, config->dtype, config->quantization, NULL, &m, err));
-  shard.p.hot_experts = tri_hot_weights_fit(c, s, &m, (size_t)spare);
+  shard.p.hot_experts = tri_hot_weights_fit(s, &m, (size_t)spare);
   tri_weight_map_free(&m);
   for (; shard.p.hot_experts; shard.p.hot_experts--) {
     tri_status st = make(c, &shard, ckpt, limits, num_micro_batches, config, &with, &ignored);

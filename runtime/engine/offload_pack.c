@@ -81,6 +81,8 @@ static uint64_t hash_share(uint64_t h, const tri_weights_config *w, const tri_we
     const tri_weight_place *p = &all->layers[i];
     h = hash_word(hash_word(h, p->offset), p->bytes);
     h = hash_word(hash_word(h, p->scale_offset), (uint64_t)p->dtype << 32 | (uint32_t)p->part);
+    h = hash_word(hash_word(h, (uint64_t)p->groups.rows << 32 | (uint32_t)p->groups.cols), p->scale_bytes);
+    h = hash_word(h, (uint64_t)p->groups.skip_col);
   }
   return h;
 }

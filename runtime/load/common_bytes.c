@@ -7,7 +7,7 @@
  * out differently get different names, and each reads its own. */
 enum { SCALES = 1 << 16 }; /* in the name of a range */
 
-/* Scales lie after their weight's elements, one float32 for each row. */
+/* Scales lie after their weight's elements. */
 /* Returns where a weight's scales end: where the next weight of the part begins. */
 static size_t end_of(const tri_weight_map *m, int part, int id) {
   const tri_weight_place *first = &m->layers[part / TRI_LAYER_PARTS * TRI_W_COUNT];
@@ -17,7 +17,7 @@ static size_t end_of(const tri_weight_map *m, int part, int id) {
 }
 
 static uint64_t hash_place(uint64_t h, int id, const tri_weight_place *at) {
-  const uint64_t words[] = {(uint64_t)id, at->offset, at->bytes, (uint64_t)at->dtype};
+  const uint64_t words[] = {(uint64_t)id, at->offset, at->bytes, (uint64_t)at->dtype, at->scale_bytes};
   return tri_hash_bytes(h, words, sizeof words);
 }
 
@@ -33,7 +33,7 @@ int tri_common_ranges(const tri_weight_map *m, int part, tri_common_range *range
     experts |= tri_weight_is_of_experts((tri_weight_id)id);
     if (tri_weight_is_of_experts((tri_weight_id)id)) continue;
     ranges[n++] = (tri_common_range){at->offset, at->bytes, (uint64_t)id};
-    if (at->dtype == TRI_I8)
+    if (at->scale_bytes)
       ranges[n++] = (tri_common_range){at->scale_offset, end_of(m, part, id) - at->scale_offset, (uint64_t)id | SCALES};
   }
   if (experts || !n) return n;

@@ -19,6 +19,21 @@ struct fill {
   float mean, width;
 };
 
+/* The scales of a slice's groups, which are all the same. */
+static void fill_scales(struct fill *f, const tri_slice *s) {
+  const tri_weight_place *p = &f->t->place;
+  tri_groups g = {.rows = p->groups.rows, .cols = p->groups.cols, .skip_col = p->groups.skip_col};
+  int64_t across = tri_groups_across(g, (int)f->t->k), each = g.rows > 1 ? g.rows : 1;
+  tri_random_fill fill = {.to = (float *)(f->to + p->scale_offset) + s->dst_row / each * across,
+                          .dtype = TRI_F32,
+                          .rows = tri_groups_down(g, (int)s->rows),
+                          .cols = across,
+                          .ld = across,
+                          .row_step = 1,
+                          .mean = f->width / TRI_F8_E4M3_MAX};
+  f->be->ops.fill_random(f->be, &fill);
+}
+
 /* Every number is below width, which int8 rows therefore have as the largest in every layout, without a look at them.
  */
 static tri_status fill_slice(void *ctx, const tri_slice *s) {
@@ -38,6 +53,7 @@ static tri_status fill_slice(void *ctx, const tri_slice *s) {
                           .width = f->width};
   if (p->dtype == TRI_I8) fill.scales = (float *)(f->to + p->scale_offset) + s->dst_row;
   f->be->ops.fill_random(f->be, &fill);
+  if (p->dtype == TRI_F8_E4M3) fill_scales(f, s);
   return TRI_OK;
 }
 

@@ -5,20 +5,18 @@
 
 /* Counting is queued on the backend that has the memory, one counter for each weight in device memory
  * (tri_weights.not_finite), and the host looks at the sums once: waiting for each weight would cost more than the
- * counting. A weight of int8 can only have bad scales. */
+ * counting. */
 static bool lies_in(const void *p, const void *memory, size_t bytes) {
   const char *at = p, *begin = memory;
   return begin && at >= begin && at < begin + bytes;
 }
 
-/* row: 0 for what is the model's, 1 + l for layer l. Integers are finite, and have scales. */
+/* row: 0 for what is the model's, 1 + l for layer l. Elements of types that are always finite are not looked at. */
 static void count(tri_backend *be, const tri_weight *t, uint64_t *counts, int row, int id) {
   uint64_t *to = counts + (size_t)row * TRI_W_COUNT + (size_t)id;
   __atomic_fetch_add(&be->loaded, 1, __ATOMIC_RELAXED); /* for who watches the start */
-  if (t->dtype == TRI_I8)
-    be->ops.count_not_finite(be, t->scale, TRI_F32, (size_t)t->n, to);
-  else
-    be->ops.count_not_finite(be, t->data, t->dtype, (size_t)t->n * (size_t)t->k, to);
+  if (t->scale) be->ops.count_not_finite(be, t->scale, TRI_F32, tri_weight_num_scales(t), to);
+  be->ops.count_not_finite(be, t->data, t->dtype, (size_t)t->n * (size_t)t->k, to);
 }
 
 static const tri_weight *weights_of(const tri_weights *w, int row) { return row ? w->layers[row - 1].w : w->global; }
@@ -71,8 +69,7 @@ static tri_status look(const tri_weights *w, const tri_model_config *c, const tr
       return tri_fail(err, TRI_CORRUPT, "model",
                       "%llu of the %lld numbers of weight %s%s%s are infinite or NaN: the files are damaged, or have "
                       "numbers that do not fit into the dtype that they are computed in (--dtype)",
-                      n, (long long)t->n * (t->dtype == TRI_I8 ? 1 : t->k), tri_weight_name((tri_weight_id)id), where,
-                      tensors);
+                      n, (long long)t->n * (long long)t->k, tri_weight_name((tri_weight_id)id), where, tensors);
     }
   return TRI_OK;
 }

@@ -14,44 +14,43 @@ static bool add(size_t n, size_t size, size_t *end) {
   return tri_size_add(*end, (bytes + ALIGN - 1) & ~(size_t)(ALIGN - 1), end);
 }
 
-/* Adds a weight of so many slots: its elements, and the scales of its rows. */
-static bool add_weight(size_t slot_bytes, size_t slot_rows, bool scaled, int slots, size_t *end) {
+/* Adds a weight of so many slots: its elements, and their scales. */
+static bool add_weight(size_t slot_bytes, size_t slot_scale_bytes, int slots, size_t *end) {
   if (!slot_bytes) return true;
-  return add((size_t)slots, slot_bytes, end) && (!scaled || add((size_t)slots, slot_rows * sizeof(float), end));
+  return add((size_t)slots, slot_bytes, end) && (!slot_scale_bytes || add((size_t)slots, slot_scale_bytes, end));
 }
 
 /* Adds up in the order and with the alignment in which bind_all places: a ledger counts with this number before there
  * is memory to bind. */
-tri_status tri_hot_weights_bytes(const tri_model_config *c, const tri_shard *s, const tri_weight_map *m, int slots,
-                                 size_t *out) {
+tri_status tri_hot_weights_bytes(const tri_shard *s, const tri_weight_map *m, int slots, size_t *out) {
   size_t end = 0, all = (size_t)s->slots.count;
   for (int l = 0; l < s->layers.count; l++)
     for (int i = 0; i < TRI_EXPERT_WEIGHTS && slots; i++) {
       const tri_weight_place *at = &m->layers[l * TRI_W_COUNT + (int)tri_expert_weights[i]];
-      size_t rows = (size_t)tri_shard_weight_shape(c, s, tri_expert_weights[i]).n;
       if (at->part != TRI_PART_ON_HOST) continue;
-      if (!add_weight(at->bytes / all, rows / all, at->dtype == TRI_I8, slots, &end)) return TRI_OVERFLOW;
+      if (!add_weight(at->bytes / all, at->scale_bytes / all, slots, &end)) return TRI_OVERFLOW;
     }
   *out = end;
   return TRI_OK;
 }
 
 /* More slots take more memory, so that the first number that fits, from all of them down, is the largest. */
-int tri_hot_weights_fit(const tri_model_config *c, const tri_shard *s, const tri_weight_map *m, size_t room) {
+int tri_hot_weights_fit(const tri_shard *s, const tri_weight_map *m, size_t room) {
   int slots = s->slots.count;
   size_t bytes;
-  while (slots && (tri_hot_weights_bytes(c, s, m, slots, &bytes) != TRI_OK || bytes > room)) slots--;
+  while (slots && (tri_hot_weights_bytes(s, m, slots, &bytes) != TRI_OK || bytes > room)) slots--;
   return slots;
 }
 
 /* Binds the slots of one weight after *end, or only counts them where there is no memory yet. */
 static bool bind(tri_weight *to, const tri_weight *from, int all, int slots, char *memory, size_t *end) {
   size_t rows = (size_t)(from->n / all), row = (size_t)from->k * tri_dtype_size(from->dtype), at = *end, scale;
-  *to = (tri_weight){.dtype = from->dtype, .n = (int)rows * slots, .k = from->k};
+  size_t scale_bytes = tri_weight_num_scales(from) / (size_t)all * sizeof(float);
+  *to = (tri_weight){.dtype = from->dtype, .groups = from->groups, .n = (int)rows * slots, .k = from->k};
   if (!from->data || !rows || !row) return true;
   if (!add((size_t)slots, rows * row, end)) return false;
   scale = *end;
-  if (from->scale && !add((size_t)slots, rows * sizeof(float), end)) return false;
+  if (from->scale && !add((size_t)slots, scale_bytes, end)) return false;
   if (!memory) return true;
   to->data = memory + at;
   if (from->scale) to->scale = (const float *)(memory + scale);

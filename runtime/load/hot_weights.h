@@ -17,10 +17,9 @@ typedef struct tri_hot_weights {
 } tri_hot_weights;
 
 /* Returns the bytes that so many slots of each layer take; 0 where no layer's experts are the host's. */
-tri_status tri_hot_weights_bytes(const tri_model_config *c, const tri_shard *s, const tri_weight_map *m, int slots,
-                                 size_t *out);
+tri_status tri_hot_weights_bytes(const tri_shard *s, const tri_weight_map *m, int slots, size_t *out);
 /* Returns the most slots of each layer, up to all of the shard's, that so many bytes have room for. */
-int tri_hot_weights_fit(const tri_model_config *c, const tri_shard *s, const tri_weight_map *m, size_t room);
+int tri_hot_weights_fit(const tri_shard *s, const tri_weight_map *m, size_t room);
 
 /* Takes that memory, zeroed. host: the weights whose experts are the host's. */
 tri_status tri_hot_weights_create(tri_backend *be, const tri_model_config *c, const tri_shard *s,

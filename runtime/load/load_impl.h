@@ -54,6 +54,11 @@ tri_status tri_load_tensor(void *ctx, const tri_weight_target *t);
 /* Refuses a checkpoint with tensors that are no part of the model. */
 tri_status tri_load_check_all_known(const tri_load *l);
 
+/* load_scales.c: refuses a tensor whose codes do not have the form that its weight keeps; packed: it has codes. */
+tri_status tri_load_check_stored(const tri_load *l, bool packed);
+/* Reads the scales of a rectangle whose codes stay as they are. */
+tri_status tri_load_scales(tri_load *l, const tri_slice *s);
+
 /* load_packed.c: a rectangle of the quantized matrix that is at hand, for tri_shard_slices. ctx: a tri_load. */
 tri_status tri_load_packed(void *ctx, const tri_slice *s);
 
@@ -90,6 +95,7 @@ char *tri_load_destination(const tri_load *l, const tri_piece *p, int64_t row, i
 void tri_load_send_rows(tri_load *l, const tri_piece *p, const void *from, size_t from_pitch);
 /* A piece of a stored transpose is some rows of the file: those columns of every row of the weight. */
 void tri_load_send_columns(tri_load *l, const tri_piece *p, const void *from);
+/* Scales of rows of one group each, from row `first` of the slice on. */
 void tri_load_send_scales(tri_load *l, const tri_piece *p, const float *scales, int64_t first, int64_t rows);
 tri_status tri_load_not_finite(tri_load *l, const tri_st_tensor *t);
 

@@ -59,11 +59,11 @@ static tri_piece piece_of(tri_load *l, const tri_slice *s, tri_side *side,
 
 /* Rows of the file that are the weight's. up_row not 0: those in between are, too. */
 static tri_status load_rows(tri_load *l, const tri_slice *s, int64_t up_row, tri_side *side) {
-  bool int8 = l->target->place.dtype == TRI_I8;
+  bool rounded = l->target->place.scale_bytes;
   size_t pitch = l->packed.codes.pitch;
-  struct span span = int8 ? (struct span){0, 0, pitch} : span_of(l, s->src_col, s->cols);
+  struct span span = rounded ? (struct span){0, 0, pitch} : span_of(l, s->src_col, s->cols);
   tri_piece p = piece_of(l, s, side, tri_load_finish_widen);
-  size_t becomes = (size_t)s->cols * tri_dtype_size(p.place.dtype) + (int8 ? sizeof(float) : 0);
+  size_t becomes = (size_t)s->cols * tri_dtype_size(p.place.dtype) + (rounded ? sizeof(float) : 0);
   size_t last = up_row ? pitch + span.bytes : span.bytes; /* of the last row, or pair of rows */
   if (up_row) becomes *= 2;
   int64_t at_once = rows_at_once(l, pitch * (size_t)s->row_step, last, becomes);
@@ -88,7 +88,7 @@ static tri_status read_turned(tri_load *l, tri_piece *p, int64_t first, int64_t 
   struct span span = span_of(l, s->src_row, (s->rows - 1) * s->row_step + 1);
   size_t becomes = (size_t)s->rows * tri_dtype_size(p->place.dtype) * (size_t)height;
   int64_t at_once = rows_at_once(l, codes->pitch, span.bytes, becomes);
-  if (p->place.dtype == TRI_I8) /* in addition to the scales */
+  if (p->place.scale_bytes) /* in addition to the scales */
     at_once = rows_at_once(l, codes->pitch, span.bytes, becomes + (size_t)s->rows * sizeof(float));
   if (!at_once) return too_long(l, span.bytes > becomes ? span.bytes : becomes);
   if (span.bytes < codes->pitch) at_once = 1;
@@ -107,7 +107,7 @@ static tri_status read_turned(tri_load *l, tri_piece *p, int64_t first, int64_t 
 }
 
 /* A row's scale needs all of its columns, which are rows of the file: those come in a pass of their own. */
-static tri_status load_turned_int8(tri_load *l, const tri_slice *s, tri_side *side) {
+static tri_status load_turned_rounded(tri_load *l, const tri_slice *s, tri_side *side) {
   tri_piece maxima = piece_of(l, s, side, tri_load_finish_turn_maxima);
   tri_piece fill = piece_of(l, s, side, tri_load_finish_turn);
   side->max = tri_calloc((size_t)s->rows, sizeof *side->max);
@@ -143,9 +143,9 @@ tri_status tri_load_packed(void *ctx, const tri_slice *s) {
     return TRI_OK;
   }
   if (!p->turned) return load_plain_rows(l, s, 0);
-  if (l->target->place.dtype == TRI_I8) {
+  if (l->target->place.scale_bytes) {
     TRI_CHECK(tri_load_begin_side(l, 0, p->layout.rows, &side));
-    TRI_CHECK(load_turned_int8(l, s, side));
+    TRI_CHECK(load_turned_rounded(l, s, side));
   } else {
     TRI_CHECK(tri_load_begin_side(l, s->src_col, s->cols, &side));
     TRI_CHECK(load_turned(l, s, side));

@@ -97,7 +97,7 @@ tri_status tri_load_not_finite(tri_load *l, const tri_st_tensor *t) {
                   "tensor %.80s has an element that is not finite: it cannot be quantized", t->name);
 }
 
-/* The room of a quantised piece: `rows` scales, then the integers. */
+/* The room of a quantised piece: `rows` scales, then the elements. */
 static tri_status take_quantized(tri_load *l, struct work *w, int64_t rows) {
   void *room;
   TRI_CHECK(tri_load_pipe_room(l->pipe, &room));
@@ -117,7 +117,7 @@ static void quantize_share(void *ctx, int index, int count) {
   enum { WIDE = 2048 };
   struct work *w = ctx;
   const tri_piece *p = w->p;
-  tri_dtype from = p->tensor->dtype;
+  tri_dtype from = p->tensor->dtype, to = p->place.dtype;
   float wide[WIDE];
   size_t whole = (size_t)p->from_pitch / tri_dtype_size(from) / (size_t)p->slice.row_step, cols = (size_t)p->slice.cols;
   for (int64_t r = tri_load_part_begin(p->count, index, count); r < tri_load_part_begin(p->count, index + 1, count);
@@ -131,13 +131,12 @@ static void quantize_share(void *ctx, int index, int count) {
       finite &= tri_quantize_max(wide, n, &max);
     }
     if (!finite) atomic_store(&w->not_finite, true);
-    float factor = tri_quantize_factor(max);
-    w->scales[r] = tri_quantize_scale(max);
-    int8_t *out = (int8_t *)w->out + (size_t)r * cols;
+    float factor = tri_rounding_factor(to, max);
+    w->scales[r] = tri_rounding_scale(to, max);
     for (size_t i = 0, n; finite && i < cols; i += n) {
       n = cols - i < WIDE ? cols - i : WIDE;
       tri_widen(wide, row, from, (size_t)p->slice.src_col + i, n);
-      for (size_t k = 0; k < n; k++) out[i + k] = tri_quantize_one(wide[k], factor);
+      tri_round_elements(w->out, to, (size_t)r * cols + i, wide, n, factor);
     }
   }
 }
@@ -207,12 +206,13 @@ static void quantize_columns_share(void *ctx, int index, int count) {
   const tri_piece *p = w->p;
   for (int64_t r = tri_load_part_begin(p->slice.rows, index, count);
        r < tri_load_part_begin(p->slice.rows, index + 1, count); r++) {
-    float factor = tri_quantize_factor(w->max[r]);
-    int8_t *out = (int8_t *)w->out + r * p->count;
-    w->scales[r] = tri_quantize_scale(w->max[r]);
+    tri_dtype to = p->place.dtype;
+    float factor = tri_rounding_factor(to, w->max[r]);
+    w->scales[r] = tri_rounding_scale(to, w->max[r]);
     for (int64_t k = 0; k < p->count; k++) {
       const char *row = w->data + (size_t)k * p->from_pitch;
-      out[k] = tri_quantize_one(tri_load_f32(row, p->tensor->dtype, tri_load_file_column(p, r)), factor);
+      float x = tri_load_f32(row, p->tensor->dtype, tri_load_file_column(p, r));
+      tri_round_elements(w->out, to, (size_t)(r * p->count + k), &x, 1, factor);
     }
   }
 }

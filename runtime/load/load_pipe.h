@@ -36,6 +36,9 @@ typedef struct tri_piece {
   int64_t begin_row, begin_col; /* element of the file that the piece begins with */
   int64_t up_row; /* not 0: the rows between the slice's, which are ups, go below this row of the weight */
   char *to;       /* of scales and the like: where their bytes go */
+  /* of scales that stay, of which the piece has rows from begin_row on: */
+  int64_t group_rows; /* of the file */
+  tri_dtype scale_type;
 } tri_piece;
 
 /* most_bytes: about what will be read; a pipe for little is small. */

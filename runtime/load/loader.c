@@ -84,7 +84,8 @@ static tri_status load_plain(void *ctx, const tri_slice *s) {
   tri_load *l = ctx;
   if (is_run(l, s)) return load_run(l, s);
   size_t esize = tri_dtype_size(l->tensor->dtype), stride = (size_t)l->file_cols * esize;
-  bool whole_rows = (size_t)s->cols * esize < DIRECT_PIECE_BYTES || s->cols == l->file_cols;
+  bool fits = stride * (size_t)s->row_step <= l->most;
+  bool whole_rows = s->cols == l->file_cols || (fits && (size_t)s->cols * esize < DIRECT_PIECE_BYTES);
   bool same = l->tensor->dtype == l->target->place.dtype;
   tri_piece p = piece_of(l, s, same ? tri_load_finish_copy : tri_load_finish_convert);
   p.from_pitch = stride * (size_t)s->row_step;
@@ -98,7 +99,7 @@ static tri_status load_plain(void *ctx, const tri_slice *s) {
 }
 
 /* The same, quantised. */
-static tri_status load_plain_int8(void *ctx, const tri_slice *s) {
+static tri_status load_plain_rounded(void *ctx, const tri_slice *s) {
   tri_load *l = ctx;
   size_t stride = (size_t)l->file_cols * tri_dtype_size(l->tensor->dtype);
   tri_piece p = piece_of(l, s, tri_load_finish_quantize);
@@ -129,7 +130,7 @@ static tri_status load_transposed(void *ctx, const tri_slice *s) {
 }
 
 /* Two passes over the rows: the magnitudes of all columns must be there before the first number can be rounded. */
-static tri_status load_transposed_int8(void *ctx, const tri_slice *s) {
+static tri_status load_transposed_rounded(void *ctx, const tri_slice *s) {
   tri_load *l = ctx;
   tri_piece maxima = piece_of(l, s, tri_load_finish_maxima), fill = piece_of(l, s, tri_load_finish_quantize_columns);
   tri_status st = TRI_OK;
@@ -185,11 +186,17 @@ static tri_status load_numbers(tri_load *l, const tri_weight_target *t) {
   l->base = t->rule.flags & TRI_TENSOR_STACKED
                 ? (uint64_t)t->expert * (uint64_t)full.n * (uint64_t)full.k * tri_dtype_size(src->dtype)
                 : 0;
-  bool int8 = t->place.dtype == TRI_I8;
-  tri_status (*load)(void *ctx, const tri_slice *s) = int8 ? load_plain_int8 : load_plain;
-  if (transposed) load = int8 ? load_transposed_int8 : load_transposed;
+  bool rounded = t->place.scale_bytes;
+  tri_status (*load)(void *ctx, const tri_slice *s) = rounded ? load_plain_rounded : load_plain;
+  if (transposed) load = rounded ? load_transposed_rounded : load_transposed;
   if (l->found) load = find_run;
   return tri_shard_slices(l->c, l->s, &t->rule, t->slot, load, l);
+}
+
+/* A rectangle of codes that stay as they are, and the scales of their groups. */
+static tri_status load_stored(void *ctx, const tri_slice *s) {
+  TRI_CHECK(load_plain(ctx, s));
+  return tri_load_scales(ctx, s);
 }
 
 tri_status tri_load_tensor(void *ctx, const tri_weight_target *t) {
@@ -197,11 +204,15 @@ tri_status tri_load_tensor(void *ctx, const tri_weight_target *t) {
   bool packed;
   l->target = t;
   TRI_CHECK(tri_packed_find(l->c, l->ckpt, &t->rule, t->layer, t->expert, &l->packed, &packed, l->err));
+  if (t->place.is_stored) TRI_CHECK(tri_load_check_stored(l, packed));
   if (!packed) return load_numbers(l, t);
   l->found_others = true;
   if (l->found) return TRI_OK;
   l->tensor = l->packed.codes.tensor;
-  return tri_shard_slices(l->c, l->s, &t->rule, t->slot, tri_load_packed, l);
+  l->file_rows = l->packed.layout.rows;
+  l->file_cols = l->packed.layout.cols;
+  l->base = l->packed.codes.base;
+  return tri_shard_slices(l->c, l->s, &t->rule, t->slot, t->place.is_stored ? load_stored : tri_load_packed, l);
 }
 
 /* Returns whether name, with or without the prefix, is the pattern with a layer below `layers` (into *layer) and an

@@ -65,17 +65,16 @@ static void *take_room(struct target *t, size_t bytes) {
 }
 
 /* Points the work to `rows` rows of `cols` elements of the weight, from row and column `row` and `col` of the piece's
- * slice on, and to the scales of rows from `row` on where it is of int8. */
+ * slice on, and to the scales of rows from `row` on where it is rounded. */
 static void aim(struct target *t, struct work *w, int64_t row, int64_t col, int64_t rows, int64_t cols) {
   const tri_piece *p = w->p;
-  bool int8 = p->place.dtype == TRI_I8;
   w->ld = (size_t)(t->room ? cols : p->k);
   if (!t->room) {
     w->out = tri_load_destination(t->l, p, row, col);
     w->scales = (float *)(void *)(t->l->to + p->place.scale_offset) + p->slice.dst_row + row;
     return;
   }
-  if (int8) w->scales = take_room(t, (size_t)rows * sizeof *w->scales);
+  if (p->place.scale_bytes) w->scales = take_room(t, (size_t)rows * sizeof *w->scales);
   w->out = take_room(t, (size_t)(rows * cols) * tri_dtype_size(p->place.dtype));
 }
 
@@ -97,7 +96,7 @@ static void widen_share(void *ctx, int index, int count) {
 }
 
 /* Rows, each with its whole in the piece; the columns of the slice are kept. */
-static void widen_int8_share(void *ctx, int index, int count) {
+static void widen_rounded_share(void *ctx, int index, int count) {
   struct work *w = ctx;
   const tri_piece *p = w->p;
   float wide[WIDE];
@@ -113,13 +112,12 @@ static void widen_int8_share(void *ctx, int index, int count) {
       finite &= tri_quantize_max(wide, (size_t)n, &max);
     }
     if (!finite) atomic_store(&w->not_finite, true);
-    float factor = tri_quantize_factor(max);
-    w->scales[r] = tri_quantize_scale(max);
-    int8_t *out = (int8_t *)w->out + (size_t)r * w->ld;
+    float factor = tri_rounding_factor(p->place.dtype, max);
+    w->scales[r] = tri_rounding_scale(p->place.dtype, max);
     for (int64_t i = 0, n; finite && i < cols; i += n) {
       n = cols - i < WIDE ? cols - i : WIDE;
       widen_row(w, row, p->slice.src_col + i, n, wide);
-      for (int64_t k = 0; k < n; k++) out[i + k] = tri_quantize_one(wide[k], factor);
+      tri_round_elements(w->out, p->place.dtype, (size_t)r * w->ld + (size_t)i, wide, (size_t)n, factor);
     }
   }
 }
@@ -127,13 +125,13 @@ static void widen_int8_share(void *ctx, int index, int count) {
 /* The slice's rows of a piece, or its ups. */
 static tri_status widen_rows(struct target *t, struct work *w) {
   const tri_piece *p = w->p;
-  bool int8 = p->place.dtype == TRI_I8;
+  bool rounded = p->place.scale_bytes;
   size_t size = tri_dtype_size(p->place.dtype);
   aim(t, w, p->first, 0, p->count, p->slice.cols);
-  tri_load_share(t->l, (size_t)(p->count * p->slice.cols) * size, int8 ? widen_int8_share : widen_share, w);
+  tri_load_share(t->l, (size_t)(p->count * p->slice.cols) * size, rounded ? widen_rounded_share : widen_share, w);
   if (atomic_load(&w->not_finite)) return tri_load_not_finite(t->l, p->tensor);
   if (!t->room) return TRI_OK;
-  if (int8) tri_load_send_scales(t->l, p, w->scales, p->first, p->count);
+  if (rounded) tri_load_send_scales(t->l, p, w->scales, p->first, p->count);
   tri_load_send_rows(t->l, p, w->out, w->ld * size);
   return TRI_OK;
 }
@@ -205,25 +203,25 @@ tri_status tri_load_finish_turn_maxima(tri_load_pipe *pipe, const tri_piece *p, 
   return done(p, atomic_load(&w.not_finite) ? tri_load_not_finite(l, p->tensor) : TRI_OK);
 }
 
-static void put_int8(struct work *w, int64_t r, int64_t i, const float *x, int64_t n) {
-  float max = w->p->side->max[r], factor = tri_quantize_factor(max);
-  int8_t *out = (int8_t *)w->out + (size_t)r * w->ld + i;
-  w->scales[r] = tri_quantize_scale(max);
-  for (int64_t k = 0; k < n; k++) out[k] = tri_quantize_one(x[k], factor);
+static void put_rounded(struct work *w, int64_t r, int64_t i, const float *x, int64_t n) {
+  tri_dtype to = w->p->place.dtype;
+  float max = w->p->side->max[r];
+  w->scales[r] = tri_rounding_scale(to, max);
+  tri_round_elements(w->out, to, (size_t)r * w->ld + (size_t)i, x, (size_t)n, tri_rounding_factor(to, max));
 }
 
-static void turn_int8_share(void *ctx, int index, int count) { turn_share_with(ctx, index, count, put_int8); }
+static void turn_rounded_share(void *ctx, int index, int count) { turn_share_with(ctx, index, count, put_rounded); }
 
 tri_status tri_load_finish_turn(tri_load_pipe *pipe, const tri_piece *p, char *data) {
   struct work w = work_on(p, data);
   struct target t;
-  bool int8 = p->place.dtype == TRI_I8;
+  bool rounded = p->place.scale_bytes;
   tri_status st = find_target(pipe, p, &t);
   if (st != TRI_OK) return done(p, st);
   aim(&t, &w, 0, p->first, p->slice.rows, p->count);
-  tri_load_share(t.l, (size_t)p->count * p->from_pitch, int8 ? turn_int8_share : turn_share, &w);
+  tri_load_share(t.l, (size_t)p->count * p->from_pitch, rounded ? turn_rounded_share : turn_share, &w);
   if (!t.room) return done(p, TRI_OK);
-  if (int8) tri_load_send_scales(t.l, p, w.scales, 0, p->slice.rows);
+  if (rounded) tri_load_send_scales(t.l, p, w.scales, 0, p->slice.rows);
   tri_load_send_columns(t.l, p, w.out);
   return done(p, TRI_OK);
 }

@@ -4,17 +4,13 @@
  * find the same places. */
 #include "runtime/load/weights.h"
 
+#include "runtime/load/stored_form.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 enum { ALIGN = 64 };
-
-bool tri_rule_applies(const tri_model_config *c, const tri_tensor_rule *rule) {
-  const char *at = (const char *)c;
-  return (!rule->if_field || *(const bool *)(at + rule->if_field)) &&
-         !(rule->unless_field && *(const bool *)(at + rule->unless_field));
-}
 
 const tri_st_tensor *tri_rule_find(const tri_model_config *c, const tri_checkpoint *ckpt, const tri_tensor_rule *rule,
                                    int layer, int expert) {
@@ -61,7 +57,7 @@ struct mapping {
   const tri_shard *s;
   const tri_checkpoint *ckpt;
   tri_dtype dtype;
-  bool quantized;
+  tri_quantization quantization;
   const tri_tiers *tiers;
   tri_weight_map m;
 };
@@ -76,25 +72,46 @@ static int part_of(const struct mapping *p, tri_weight_id id, int l) {
 }
 
 /* Places the elements and the scales after *end. */
-static tri_status put(size_t *end, tri_weight_place *at, size_t scales) {
+static tri_status put(size_t *end, tri_weight_place *at) {
   TRI_CHECK(reserve(end, at->bytes, &at->offset));
-  return scales ? reserve(end, scales, &at->scale_offset) : TRI_OK;
+  return at->scale_bytes ? reserve(end, at->scale_bytes, &at->scale_offset) : TRI_OK;
 }
 
 /* In a block or in the weight's part: the part's bytes are counted either way. */
-static tri_status find_place(struct mapping *p, int part, tri_weight_place *at, size_t scales) {
+static tri_status find_place(struct mapping *p, int part, tri_weight_place *at) {
   tri_weight_place in_part = *at;
   at->part = TRI_PART_STAYS;
-  if (part == TRI_PART_STAYS) return put(&p->m.bytes, at, scales);
+  if (part == TRI_PART_STAYS) return put(&p->m.bytes, at);
   if (part == TRI_PART_ON_HOST) {
     at->part = part;
-    return put(&p->m.host_bytes, at, scales);
+    return put(&p->m.host_bytes, at);
   }
   in_part.part = part;
-  TRI_CHECK(put(&p->m.part_bytes[part], &in_part, scales));
-  if (!p->tiers || p->tiers->number[part] == TRI_PART_STAYS) return put(&p->m.bytes, at, scales);
+  TRI_CHECK(put(&p->m.part_bytes[part], &in_part));
+  if (!p->tiers || p->tiers->number[part] == TRI_PART_STAYS) return put(&p->m.bytes, at);
   *at = in_part;
   return TRI_OK;
+}
+
+/* Finds the form of a weight that is not numbers. Of a checkpoint that has FP8 what is FP8 there stays so. */
+static void find_form(const struct mapping *p, tri_weight_id id, int layer, tri_weight_place *at) {
+  if (!tri_weight_is_quantized(p->c, id)) return;
+  if (p->quantization == TRI_QUANTIZE_INT8 || p->quantization == TRI_QUANTIZE_W8A8) at->dtype = TRI_I8;
+  if (p->quantization != TRI_QUANTIZE_FP8) return;
+  if (tri_stored_has_fp8(&p->c->stored))
+    at->is_stored = tri_stored_form_find(p->c, p->s, p->ckpt, id, layer, &at->dtype, &at->groups);
+  else
+    at->dtype = TRI_F8_E4M3;
+}
+
+static bool find_bytes(tri_weight_shape shape, tri_weight_place *at) {
+  size_t down = (size_t)tri_groups_down(at->groups, (int)shape.n);
+  if (!tri_size_mul((size_t)shape.n, (size_t)shape.k, &at->bytes) ||
+      !tri_size_mul(at->bytes, tri_dtype_size(at->dtype), &at->bytes))
+    return false;
+  if (at->dtype <= TRI_BF16) return true;
+  return tri_size_mul(down, (size_t)tri_groups_across(at->groups, (int)shape.k), &at->scale_bytes) &&
+         tri_size_mul(at->scale_bytes, sizeof(float), &at->scale_bytes);
 }
 
 /* l: of the shard's layers, of a weight that is per layer. */
@@ -103,19 +120,15 @@ static tri_status place(struct mapping *p, tri_weight_id id, int l, tri_weight_p
   int layer = tri_weight_is_per_layer(id) && !c->shared_layers ? p->s->layers.first + l : 0;
   tri_weight_shape shape = tri_shard_weight_shape(c, p->s, id);
   tri_weight_place at = {.dtype = p->dtype};
-  size_t scales;
   if (!tri_weight_in_layer(c, id, layer)) shape.n = 0;
   if (shape.vector || (id == TRI_W_POSITIONS && c->attention.position == TRI_POS_SINUSOID))
     at.dtype = TRI_F32;
   else if (p->dtype == TRI_DTYPE_COUNT)
     at.dtype = stored_dtype(c, p->ckpt, id, layer);
   at.inputs = at.dtype;
-  if (p->quantized && tri_weight_is_quantized(c, id)) at.dtype = TRI_I8;
-  if (!tri_size_mul((size_t)shape.n, (size_t)shape.k, &at.bytes) ||
-      !tri_size_mul(at.bytes, tri_dtype_size(at.dtype), &at.bytes) ||
-      !tri_size_mul((size_t)shape.n, sizeof(float), &scales))
-    return TRI_OVERFLOW;
-  TRI_CHECK(find_place(p, part_of(p, id, l), &at, at.dtype == TRI_I8 ? scales : 0));
+  find_form(p, id, layer, &at);
+  if (shape.n > INT32_MAX || shape.k > INT32_MAX || !find_bytes(shape, &at)) return TRI_OVERFLOW;
+  TRI_CHECK(find_place(p, part_of(p, id, l), &at));
   *out = at;
   return TRI_OK;
 }
@@ -145,8 +158,7 @@ tri_status tri_weight_map_make(const tri_model_config *c, const tri_shard *s, co
                                tri_dtype dtype, tri_quantization quantization, const tri_tiers *tiers,
                                tri_weight_map *out, tri_error *err) {
   tri_status st = TRI_OK;
-  struct mapping p = {
-      .c = c, .s = s, .ckpt = ckpt, .dtype = dtype, .quantized = quantization != TRI_QUANTIZE_NONE, .tiers = tiers};
+  struct mapping p = {.c = c, .s = s, .ckpt = ckpt, .dtype = dtype, .quantization = quantization, .tiers = tiers};
   tri_weight_map *m = &p.m;
   m->layers = tri_calloc((size_t)s->layers.count * TRI_W_COUNT, sizeof *m->layers);
   m->part_bytes = tri_calloc((size_t)s->layers.count * TRI_LAYER_PARTS, sizeof *m->part_bytes);
@@ -241,8 +253,9 @@ static void bind(const tri_model_config *c, const tri_shard *s, const tri_tiers 
       }
       char *base = base_of(w, tiers, at);
       *to = (tri_weight){.data = base + at->offset,
-                         .scale = at->dtype == TRI_I8 ? (const float *)(base + at->scale_offset) : NULL,
+                         .scale = at->scale_bytes ? (const float *)(base + at->scale_offset) : NULL,
                          .dtype = at->dtype,
+                         .groups = at->groups,
                          .n = (int)shape.n,
                          .k = (int)shape.k};
     }

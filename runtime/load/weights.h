@@ -10,9 +10,10 @@
 #include "runtime/model/safetensors.h"
 
 /* In memory: matrices keep their stored type unless asked otherwise; vectors are float32 with data in .data. A weight
- * that the shard or the model lacks has data NULL. Quantised matrices (tri_weight_is_quantized) are int8 with a scale
- * for each row, as kernels/quantize.h has it. The scale is that of the model's whole row, also where a shard has only
- * some of its columns, so that every layout multiplies with the same numbers.
+ * that the shard or the model lacks has data NULL. Quantised matrices (tri_weight_is_quantized) are
+ * int8 or FP8 with a scale for each row, as kernels/quantize.h has it, or FP8 as the checkpoint has it (stored_form.h).
+ * The scale is that of the model's whole row, also where a shard has only some of its columns, so that every layout
+ * multiplies with the same numbers.
  *
  * Matrices are [n, k], row after row without gaps, each beginning at a multiple of 64 bytes. Addresses stay from
  * tri_weights_make to tri_weights_destroy: recorded steps have them. A streamed weight's address is that of its place
@@ -46,11 +47,13 @@ static inline const float *tri_vector(const tri_weight *w) { return w->data; }
 /* The places of all weights inside one block of memory, of experts on the host inside another, or, of those that are
  * streamed, inside their part. Also what `trireme plan` adds up. */
 typedef struct tri_weight_place {
-  size_t offset, bytes; /* of the elements */
-  size_t scale_offset;  /* TRI_I8 only: of one float32 per row */
+  size_t offset, bytes;             /* of the elements */
+  size_t scale_offset, scale_bytes; /* of float32s, one for each group; 0: there are none */
   tri_dtype dtype;
-  tri_dtype inputs; /* of the rows that it multiplies: with int8 the type that it was rounded from */
-  int part;         /* TRI_PART_STAYS: in the block; TRI_PART_ON_HOST: in the host's */
+  tri_groups groups; /* that share a scale */
+  bool is_stored;    /* the elements are the checkpoint's codes */
+  tri_dtype inputs;  /* of the rows that it multiplies: with scales the type that the elements would be widened to */
+  int part;          /* TRI_PART_STAYS: in the block; TRI_PART_ON_HOST: in the host's */
 } tri_weight_place;
 typedef struct tri_weight_map {
   tri_weight_place global[TRI_W_COUNT];
@@ -109,9 +112,6 @@ void tri_weights_find_head(tri_model_config *c, const tri_checkpoint *ckpt);
 /* Refuses a checkpoint that tri_weights_make would refuse on some rank for the names, types and shapes of its tensors,
  * in the same words. No data is read. */
 tri_status tri_weights_check(const tri_model_config *c, const tri_checkpoint *ckpt, tri_error *err);
-
-/* Returns whether the model that c describes has the rule's tensor. */
-bool tri_rule_applies(const tri_model_config *c, const tri_tensor_rule *rule);
 
 /* The checkpoint's tensor for a rule and a layer, with or without the family's prefix; NULL when absent. */
 const tri_st_tensor *tri_rule_find(const tri_model_config *c, const tri_checkpoint *ckpt, const tri_tensor_rule *rule,

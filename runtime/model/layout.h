@@ -120,6 +120,9 @@ typedef struct tri_slice {
   int64_t row_step; /* from one row of the source to the next */
 } tri_slice;
 
+/* Returns whether the model that c describes has the rule's tensor. */
+bool tri_rule_applies(const tri_model_config *c, const tri_tensor_rule *rule);
+
 /* The shape that a rule's whole tensor must have, in the weight's orientation; of experts, that of one. */
 tri_weight_shape tri_rule_full_shape(const tri_model_config *c, const tri_tensor_rule *rule);
 

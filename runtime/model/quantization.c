@@ -274,6 +274,12 @@ tri_status tri_stored_read(const tri_json *config, tri_dtype model_dtype, tri_st
   return TRI_OK;
 }
 
+bool tri_stored_has_fp8(const tri_stored *s) {
+  for (int i = 0; i < s->num_schemes; i++)
+    if (s->schemes[i].is_float && s->schemes[i].bits == 8) return true;
+  return false;
+}
+
 static void shared_by(const tri_stored_scheme *s, char *out, size_t size) {
   if (!s->rows && !s->cols)
     snprintf(out, size, "a scale for each matrix");

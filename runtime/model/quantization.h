@@ -45,6 +45,8 @@ typedef struct tri_stored {
 /* model_dtype: the config's own. A model that is not quantized is TRI_STORED_PLAIN. Refuses, by the names of the field
  * and its value, what cannot be widened. */
 tri_status tri_stored_read(const tri_json *config, tri_dtype model_dtype, tri_stored *out, tri_error *err);
+/* Returns whether it has matrices of FP8. */
+bool tri_stored_has_fp8(const tri_stored *s);
 /* "FP8, a scale for 128 x 128 weights", for people. */
 enum { TRI_STORED_TEXT = 160 };
 const char *tri_stored_text(const tri_stored *s, char out[TRI_STORED_TEXT]);

@@ -145,6 +145,12 @@ tri_weight_shape tri_shard_weight_shape(const tri_model_config *c, const tri_sha
 
 /* ---- of a checkpoint's tensor ---- */
 
+bool tri_rule_applies(const tri_model_config *c, const tri_tensor_rule *rule) {
+  const char *at = (const char *)c;
+  return (!rule->if_field || *(const bool *)(at + rule->if_field)) &&
+         !(rule->unless_field && *(const bool *)(at + rule->unless_field));
+}
+
 /* Units of the MLP that a weight belongs to. */
 static int64_t units_of(const tri_model_config *c, tri_weight_id id) {
   switch (id) {

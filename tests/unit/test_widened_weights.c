@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "kernels/ref/ref.h"
 #include "runtime/load/weights.h"
 #include "tests/unit/slow_widen.h"
 
@@ -301,6 +302,48 @@ static tri_weights *load(tri_backend *be, const tri_model_config *c, const tri_c
 /* Whether a rank's parts of rows fit into a small piece. */
 static bool fits(int model, int tp) { return !models[model].config || tp == models[model].tp; }
 
+/* Compares two loads number by number. Returns how many matrices of `stored` have codes. */
+static int compare_numbers(const tri_weights *stored, const tri_weights *wide, int layers, const char *name) {
+  int num = 0;
+  for (int l = -1; l < layers; l++)
+    for (int id = 0; id < TRI_W_COUNT; id++) {
+      const tri_weight *a = l < 0 ? &stored->global[id] : &stored->layers[l].w[id];
+      const tri_weight *b = l < 0 ? &wide->global[id] : &wide->layers[l].w[id];
+      ck_assert((a->data != NULL) == (b->data != NULL) && a->n == b->n && a->k == b->k && !b->scale);
+      num += a->scale != NULL;
+      for (int i = 0; a->data && i < a->n; i++)
+        for (int j = 0; j < a->k; j++)
+          if ((float)tri_ref_weight_at(a, (size_t)i, (size_t)j) != (float)tri_ref_weight_at(b, (size_t)i, (size_t)j))
+            ck_abort_msg("%s: element %d, %d of weight %s of layer %d is another number", name, i, j,
+                         tri_weight_name((tri_weight_id)id), l);
+    }
+  return num;
+}
+
+/* FP8 that stays as it is has the numbers of the widened weights, and every matrix of codes stays but those that are
+ * turned. */
+static void compare_stored(tri_backend *be, const tri_model_config *c, const tri_checkpoint *ckpt, tri_parallel p,
+                           int model) {
+  const char *name = models[model].name;
+  tri_error err = {0};
+  tri_shard s;
+  size_t small = fits(model, p.tp) ? models[model].piece : 65536;
+  bool host = be->host_memory;
+  ck_assert_int_eq(tri_shard_make(c, p, &s, &err), TRI_OK);
+  tri_weights *wide = load(be, c, ckpt, p, TRI_F32, TRI_QUANTIZE_NONE, 65536, &err);
+  ck_assert_msg(wide != NULL, "%s: %s", name, err.message);
+  for (int i = 0; i < 2; i++) {
+    be->host_memory = host && i;
+    tri_weights *w = load(be, c, ckpt, p, TRI_F32, TRI_QUANTIZE_FP8, i ? small : 65536, &err);
+    ck_assert_msg(w != NULL, "%s: %s", name, err.message);
+    int num = compare_numbers(w, wide, s.layers.count, name);
+    ck_assert_msg(num >= 3 * s.layers.count, "%s: %d matrices of %d layers have codes", name, num, s.layers.count);
+    tri_weights_destroy(w);
+  }
+  be->host_memory = host;
+  tri_weights_destroy(wide);
+}
+
 static void compare(tri_backend *be, const tri_model_config *c, const tri_model_config *plain_c,
                     tri_checkpoint *const ckpts[2], tri_parallel p, int model) {
   const char *name = models[model].name;
@@ -312,10 +355,13 @@ static void compare(tri_backend *be, const tri_model_config *c, const tri_model_
   } ways[] = {{TRI_F32, TRI_QUANTIZE_NONE, 65536},
               {TRI_BF16, TRI_QUANTIZE_NONE, small},
               {TRI_F16, TRI_QUANTIZE_INT8, models[model].config ? 65536 : small},
-              {TRI_F32, TRI_QUANTIZE_INT8, 65536}};
-  bool host = be->host_memory;
+              {TRI_F32, TRI_QUANTIZE_INT8, 65536},
+              {TRI_BF16, TRI_QUANTIZE_FP8, models[model].config ? 65536 : small}};
+  bool host = be->host_memory, fp8 = tri_stored_has_fp8(&c->stored);
+  if (fp8) compare_stored(be, c, ckpts[0], p, model);
   for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
     tri_error err = {0};
+    if (fp8 && ways[i].q == TRI_QUANTIZE_FP8) continue; /* its own codes stay */
     be->host_memory = host && i % 2; /* else through the room, as to a device */
     tri_weights *w = load(be, c, ckpts[0], p, ways[i].type, ways[i].q, ways[i].piece, &err);
     ck_assert_msg(w != NULL, "%s: %s", name, err.message);

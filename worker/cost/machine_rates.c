@@ -38,7 +38,7 @@ static double prompt_gemms(const tri_engine *e) {
 }
 
 static double matrix_bytes(const tri_weight *m) {
-  double scales = m->scale ? (double)m->n * sizeof *m->scale : 0;
+  double scales = (double)tri_weight_num_scales(m) * sizeof *m->scale;
   return m->data ? (double)m->n * m->k * (double)tri_dtype_size(m->dtype) + scales : 0;
 }
 
