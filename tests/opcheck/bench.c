@@ -71,33 +71,46 @@ static float *filled(bench *b, size_t n) {
   return p;
 }
 
-static void bench_linear(bench *b, tri_dtype t, bool int8, int m, int n, int k) {
+/* How the elements of a bench's weights are stored and multiplied. */
+typedef struct form {
+  tri_dtype type;
+  bool int8_activations;
+  tri_groups groups;
+} form;
+
+static void bench_linear(bench *b, const form *f, int m, int n, int k) {
+  tri_dtype t = f->type;
   size_t count = (size_t)n * (size_t)k, bytes = count * tri_dtype_size(t);
   char *w = pages(bytes), name[80];
   for (size_t i = 0; i < count; i++) {
-    if (t == TRI_I8)
-      w[i] = (char)(i * 37 % 251);
+    if (t == TRI_I8 || t == TRI_F8_E4M3)
+      w[i] = (char)(i * 37 % 251 & (t == TRI_I8 ? 255 : 0xf7)); /* no code of NaN */
     else
       tri_store_f32(w, t, i, (float)(i * 37 % 251) * 0.01f - 1);
   }
-  float *scale = filled(b, (size_t)n), *x = filled(b, (size_t)m * (size_t)k), *y = filled(b, (size_t)m * (size_t)n);
-  tri_linear_args a = {.x = {x, m, k, k}, .w = {w, scale, t, n, k}, .out = {y, m, n, n}};
-  if (t != TRI_I8) a.w.scale = NULL;
-  a.int8_activations = int8;
-  snprintf(name, sizeof name, "linear %s%s m %d n %d k %d", tri_dtype_name(t), int8 ? " x int8" : "", m, n, k);
+  size_t scales = (size_t)tri_groups_down(f->groups, n) * (size_t)tri_groups_across(f->groups, k);
+  float *scale = filled(b, scales), *x = filled(b, (size_t)m * (size_t)k), *y = filled(b, (size_t)m * (size_t)n);
+  tri_linear_args a = {.x = {x, m, k, k}, .w = {w, scale, t, n, k, f->groups}, .out = {y, m, n, n}};
+  if (t <= TRI_BF16) a.w.scale = NULL;
+  a.int8_activations = f->int8_activations;
+  snprintf(name, sizeof name, "linear %s%s%s m %d n %d k %d", tri_dtype_name(t), f->groups.cols ? " blocks" : "",
+           f->int8_activations ? " x int8" : "", m, n, k);
   report(b, name, run_linear, &a, (double)bytes + 4.0 * m * (n + k), (double)m * n * k);
   tri_pages_free(w, bytes);
-  tri_pages_free(scale, (size_t)n * 4), tri_pages_free(x, (size_t)m * (size_t)k * 4);
+  tri_pages_free(scale, scales * 4), tri_pages_free(x, (size_t)m * (size_t)k * 4);
   tri_pages_free(y, (size_t)m * (size_t)n * 4);
 }
 
 static void bench_linears(bench *b) {
-  static const tri_dtype types[] = {TRI_BF16, TRI_F16, TRI_I8, TRI_F32, TRI_I8};
+  static const form forms[] = {{.type = TRI_BF16},    {.type = TRI_F16},
+                               {.type = TRI_I8},      {.type = TRI_F32},
+                               {.type = TRI_F8_E4M3}, {.type = TRI_F8_E4M3, .groups = {.rows = 128, .cols = 128}},
+                               {TRI_I8, true, {0}}};
   static const int rows[] = {1, 2, 4, 8, 16, 24, 32, 48, 64, 128, 512};
-  for (int t = 0; t < 5; t++)
+  for (size_t t = 0; t < sizeof forms / sizeof *forms; t++)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
       if (b->c->opt.quick && rows[i] != 1 && rows[i] != 8 && rows[i] != 512) continue;
-      bench_linear(b, types[t], t == 4, rows[i], rows[i] < 64 ? 14336 : 4096, 4096);
+      bench_linear(b, &forms[t], rows[i], rows[i] < 64 ? 14336 : 4096, 4096);
     }
 }
 
