@@ -5,6 +5,7 @@
 #include "client/cmd/cmd.h"
 #include "base/kinds.h"
 #include "base/mem.h"
+#include "base/version.h"
 
 static const char *const activations[] = {"none", "softmax", "sigmoid", NULL};
 
@@ -58,6 +59,7 @@ static const tri_option classify_options[] = {
 
 static const tri_options_spec embed_spec = {
     .program = "trireme embed",
+    .version = "trireme embed " TRIREME_VERSION,
     .usage = "[OPTION]... --text TEXT | --token-ids IDS | --file FILE",
     .summary = "Prints a vector for each input, as a line of numbers. The served model must be an encoder.",
     .epilog = "Examples:\n"
@@ -68,6 +70,7 @@ static const tri_options_spec embed_spec = {
 
 static const tri_options_spec classify_spec = {
     .program = "trireme classify",
+    .version = "trireme classify " TRIREME_VERSION,
     .usage = "[OPTION]... --text TEXT | --token-ids IDS | --file FILE",
     .summary = "Prints labels and scores, the best first, for each input or for each of its tokens. The served model "
                "must be a "

@@ -17,6 +17,7 @@
 
 #include "client/cmd/cmd.h"
 #include "base/file.h"
+#include "base/version.h"
 
 enum { MOST_NAMES = 64 };
 
@@ -144,6 +145,7 @@ static int run(const tri_options *o, const char *folder) {
 
 int cmd_journal(int argc, char **argv) {
   const tri_options_spec spec = {.program = "trireme journal",
+                                 .version = "trireme journal " TRIREME_VERSION,
                                  .usage = "[ls | rm NAME...]",
                                  .max_args = MOST_NAMES,
                                  .summary = "Lists the journals that `trireme up` keeps by default, or removes "

@@ -51,12 +51,17 @@ static const cmd_command kinds[] = {
 enum { NUM_KINDS = sizeof kinds / sizeof *kinds };
 
 static int bench(int argc, char **argv) {
-  bool help = argc > 1 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"));
-  const cmd_command *kind = argc > 1 ? cmd_find(kinds, NUM_KINDS, argv[1]) : NULL;
+  const char *name = argc > 1 ? argv[1] : "";
+  bool help = !strcmp(name, "--help") || !strcmp(name, "--help-all") || !strcmp(name, "-h");
+  const cmd_command *kind = cmd_find(kinds, NUM_KINDS, name);
   if (kind) return cmd_run(kind, argc - 1, argv + 1);
+  if (!strcmp(name, "--version")) {
+    printf("trireme bench %s\n", trireme_version());
+    return TRI_EXIT_OK;
+  }
   FILE *out = help ? stdout : stderr;
   if (argc > 1 && !help) {
-    cmd_say_unknown("trireme bench", "benchmark", argv[1], kinds, NUM_KINDS);
+    cmd_say_unknown("trireme bench", "benchmark", name, kinds, NUM_KINDS);
     fputc('\n', out);
   }
   fprintf(out, "Usage: trireme bench KIND [OPTION]...\n\nKinds:\n");

@@ -6,6 +6,7 @@
 
 #include "client/cmd/cmd.h"
 #include "comm/wire/zsock.h"
+#include "base/version.h"
 #include "base/wait.h"
 
 enum { ASK_AGAIN_MS = 100 };
@@ -240,6 +241,7 @@ static int connect_for_status(const status_options *o, trireme **c) {
 int cmd_status(int argc, char **argv) {
   const tri_options_spec spec = {
       .program = "trireme status",
+      .version = "trireme status " TRIREME_VERSION,
       .summary = "Shows the state of the cluster: requests, replicas, ranks. Exit code 0: it serves; 4: the "
                  "coordinator answers, "
                  "but accepts no requests yet, or no longer; 1: no coordinator answers.",
@@ -291,6 +293,7 @@ static int cancel(trireme *c, const char *request_id, int timeout_ms) {
 int cmd_cancel(int argc, char **argv) {
   const tri_options_spec spec = {
       .program = "trireme cancel",
+      .version = "trireme cancel " TRIREME_VERSION,
       .usage = "[OPTION]... REQUEST_ID",
       TRI_OPTIONS(cancel_table),
       .max_args = 1,
@@ -317,6 +320,7 @@ int cmd_cancel(int argc, char **argv) {
 int cmd_keygen(int argc, char **argv) {
   const tri_options_spec spec = {
       .program = "trireme keygen",
+      .version = "trireme keygen " TRIREME_VERSION,
       .usage = "FILE",
       .max_args = 1,
       .summary = "Makes a CURVE key pair: writes both keys to FILE (mode 0600) and prints the public key.",

@@ -7,6 +7,7 @@
 
 #include "client/cmd/cmd.h"
 #include "base/mem.h"
+#include "base/version.h"
 
 enum { CANCEL_MS = 2000, STDIN_MAX = 1 << 20 };
 
@@ -226,6 +227,7 @@ int cmd_submit(int argc, char **argv) {
   memcpy(table + n, own_options, sizeof own_options);
   const tri_options_spec spec = {
       .program = "trireme submit",
+      .version = "trireme submit " TRIREME_VERSION,
       .usage = "[OPTION]... PROMPT | --token-ids IDS | --file FILE",
       .epilog = epilog,
       .summary =

@@ -18,27 +18,40 @@ listed() {
   $1 --help | sed -n "/^$2:/,/^\$/s/^  \\([a-z]*\\)  *\\(.*\\)/\\1 \\2/p"
 }
 
+fail() {
+  echo "pages.sh: $*" >&2
+  exit 1
+}
+
 # A page NAME.1 of the program that the words of $2 start. Examples stay as they are, a line each.
 page() { # NAME "WORD..." SUMMARY
   # Nothing of another version that is installed.
-  (PATH='' exec $2 --help) >/dev/null 2>&1 || return 0
-  "$help2man" --help-option=--help-all --no-info --section=1 --name="$3" --source="Trireme $version" --manual="Trireme" --version-string="$version" --include="$include" "$2" |
-    awk -v title="$(echo "$1" | tr a-z A-Z)" -v name="$1" '
-      /^\.TH / { sub(/^\.TH [^ ]*/, ".TH " title) }
-      before == ".SH NAME" { sub(/^[^\\]*/, name " ") }
-      /^\./ && plain { print ".fi"; plain = 0 }
-      /^\.SH / { examples = /EXAMPLES/ }
-      { print; before = $0 }
-      examples && /^\.IP/ { print ".nf"; plain = 1 }' >"$folder/$1.new"
-  mv "$folder/$1.new" "$folder/$1.1"
+  if ! said=$( (PATH='' exec $2 --help) 2>&1 >/dev/null); then
+    case $said in *"it is not here"*) return 0 ;; esac
+    fail "$2 --help: $said"
+  fi
+  "$help2man" --help-option=--help-all --no-info --section=1 --name="$3" --source="Trireme $version" --manual="Trireme" --version-string="$version" --include="$include" --output="$folder/$1.raw" "$2" ||
+    fail "help2man makes no page of $2"
+  awk -v title="$(echo "$1" | tr a-z A-Z)" -v name="$1" '
+    /^\.TH / { sub(/^\.TH [^ ]*/, ".TH " title) }
+    before == ".SH NAME" { sub(/^[^\\]*/, name " ") }
+    /^\./ && plain { print ".fi"; plain = 0 }
+    /^\.SH / { examples = /EXAMPLES/ }
+    { print; before = $0 }
+    examples && /^\.IP/ { print ".nf"; plain = 1 }' "$folder/$1.raw" >"$folder/$1.1"
+  rm "$folder/$1.raw"
+  grep -q '^\.SH SYNOPSIS' "$folder/$1.1" || fail "the page of $2 has no synopsis"
 }
 
-listed ./trireme Commands | while read -r command text; do
-  page "trireme-$command" "./trireme $command" "$text"
-done
-listed "./trireme bench" Kinds | while read -r kind text; do
-  page "trireme-bench-$kind" "./trireme bench $kind" "$text"
-done
+# Pages of all that the help of a command lists.
+pages() { # NAME COMMAND HEADING
+  all=$(listed "$2" "$3")
+  [ "$all" ] || fail "$2 --help lists no $3"
+  echo "$all" | while read -r command text; do page "$1-$command" "$2 $command" "$text"; done
+}
+
+pages trireme ./trireme Commands
+pages trireme-bench "./trireme bench" Kinds
 for program; do # those that no command starts
   [ -e "$folder/$program.1" ] || page "$program" "./$program" "$("./$program" --help | sed -n '3s/\.$//p')"
 done

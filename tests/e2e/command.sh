@@ -56,9 +56,15 @@ want 0 '"pid":1000,"step":[0-9]*,"block":0,.*"pid":1001,"step":[0-9]*,"block":nu
 want 0 '^trireme:fake 1' "$trireme" status --stats
 want 1 'no such request' "$trireme" cancel 00000000000000000000000000000000
 want 2 'needs a terminal' "$trireme" top
-for c in submit status top cancel journal keygen "bench serve" "bench throughput" bench; do
+# Every command and benchmark, which man pages are made of.
+names() { "$trireme" $1 --help | sed -n "/^$2:/,/^\$/s/^  \([a-z]*\) .*/\1/p"; }
+mapfile -t commands < <(names "" Commands && names bench Kinds | sed 's/^/bench /')
+[[ ${#commands[@]} -ge 22 ]] || failed "only ${#commands[@]} commands: ${commands[*]}"
+for c in "${commands[@]}"; do
   # shellcheck disable=SC2086
-  want 0 'Usage: trireme' "$trireme" $c --help
+  for help in --help --help-all; do want 0 "^Usage: trireme $c " "$trireme" $c $help; done
+  # shellcheck disable=SC2086
+  want 0 "^trireme $c [0-9]" "$trireme" $c --version
 done
 
 # Programs with many options show the usual ones, a line each.

@@ -7,6 +7,7 @@
 #include "tools/serve_bench/serve_bench.h"
 #include "base/mem.h"
 #include "base/standard_output.h"
+#include "base/version.h"
 
 static const char *const distributions[] = {"fixed", "uniform", "normal", NULL};
 
@@ -269,6 +270,7 @@ static int load_command(int argc, char **argv, const char *kind, const tri_optio
 static int serve(int argc, char **argv) {
   static const tri_options_spec spec = {
       .program = "trireme bench serve",
+      .version = "trireme bench serve " TRIREME_VERSION,
       TRI_OPTIONS(bench_table),
       .summary =
           "Sends requests to a running coordinator as many users would, and reports their latencies. A generative "
@@ -290,6 +292,7 @@ static int serve(int argc, char **argv) {
 static int throughput(int argc, char **argv) {
   static const tri_options_spec spec = {
       .program = "trireme bench throughput",
+      .version = "trireme bench throughput " TRIREME_VERSION,
       TRI_OPTIONS(bench_table),
       .summary = "Sends a running coordinator all requests at once, and reports the throughput.",
       .epilog = "Example:\n  trireme bench throughput --num-prompts 1000 --random-output-len 256\n"};

@@ -5,6 +5,7 @@
 #include "client/cli/cli.h"
 #include "tools/top/screen.h"
 #include "base/standard_output.h"
+#include "base/version.h"
 #include "base/wait.h"
 
 typedef struct top_options {
@@ -94,6 +95,7 @@ static int watch(trireme *c, const top_options *o) {
 
 static int run(int argc, char **argv) {
   const tri_options_spec spec = {.program = "trireme top",
+                                 .version = "trireme top " TRIREME_VERSION,
                                  .summary = "Shows the state of the cluster, updated until you press q.",
                                  TRI_OPTIONS(top_table)};
   top_options o = {0};
