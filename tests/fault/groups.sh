@@ -16,6 +16,12 @@ await_state() { # GROUP STATE
   done
   TOOK=$(($(now_ms) - since))
 }
+killed() { # GROUP: returns when its death was seen, after which only its next start is ready
+  local epoch
+  epoch=$(epoch_of "$1")
+  kill -9 "$(rank_pid "$1" 0)" || fail "group $1 has no rank 0"
+  until_lost "$(now_ms)" "$epoch" "$1"
+}
 answers() { [ "$(client submit --temperature 0 "37+48=")" = 85 ] || fail "$1: no right answer"; }
 
 # Killed whenever it is ready.
@@ -24,9 +30,7 @@ groups_ready 2
 other=$(rank_pid 0 0)
 for _ in 1 2; do
   await_state 1 ready
-  kill -9 "$(rank_pid 1 0)"
-  since=$(now_ms)
-  while [ "$(state_of 1)" = ready ]; do ! hung "$since" || fail "a death is not seen"; done
+  killed 1
   answers "behind a death of group 1"
 done
 await_state 1 given_up
@@ -38,7 +42,7 @@ echo "a group that died twice was given up alone, and served again after $TOOK m
 # The last one that is left ends everything.
 kill -9 "$(rank_pid 1 0)"
 await_state 1 given_up
-kill -9 "$(rank_pid 0 0)"
+killed 0
 groups_ready 1
 kill -9 "$(rank_pid 0 0)"
 wait_end

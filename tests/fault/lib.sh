@@ -66,9 +66,13 @@ clients_end() {
   done
 }
 
-# until_lost SINCE EPOCH: the group of that epoch is not ready any more, or there is a newer one. Sets LOST (ms).
+# until_lost SINCE EPOCH [GROUP]: the group of that epoch is not ready any more, or there is a newer one. Sets LOST (ms).
 until_lost() {
-  while client status --json | grep -q "\"epoch\":$2,\"state\":\"ready\""; do
+  local status
+  while
+    status=$(client status --json) # empty where there is no answer
+    [[ $status != *'"state":'* || $status == *"\"group\":${3:-0},\"epoch\":$2,\"state\":\"ready\""* ]]
+  do
     ! hung "$1" || fail "the fault is not noticed"
     sleep 0.02
   done

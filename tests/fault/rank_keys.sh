@@ -58,10 +58,12 @@ echo "strangers with one key: refused in every part that they played, and all cl
 
 # The place of a rank that has died is not free for others.
 kill -9 "$(rank_pid 0 1)"
+SINCE=$(now_ms)
 for _ in 1 2 3 4 5; do
   said=$("$HOSTILE_RANK" "$BOOT" as 1.1 0.1 2 2)
   [ "$said" = "$key" ] || fail "in the place of a rank that has died: $said"
 done
+until_lost "$SINCE" 1
 groups_ready 2
 [ "$(epoch_of 0)" = 2 ] || fail "group 0 has epoch $(epoch_of 0)"
 told 0.1 0.1 1 "refused: this start of the replica is over"
