@@ -235,6 +235,13 @@ static void begin_spare(tri_journal *j) {
   }
 }
 
+/* Jobs have room for what they record next, or there is no start: it would end with their first record. A segment that
+ * was not trimmed has some. */
+static tri_status begin_room(tri_journal *j, tri_error *err) {
+  if (!j->in_use || j->spare_bytes || j->at < j->room) return TRI_OK;
+  return journal_begin_segment(j, j->segment_bytes < JOURNAL_SMALL_BYTES ? j->segment_bytes : JOURNAL_SMALL_BYTES, err);
+}
+
 tri_status tri_journal_open(const tri_journal_config *config,
                             tri_status (*take)(void *ctx, const tri_journal_record *r, tri_error *err), void *ctx,
                             tri_journal **out, tri_error *err) {
@@ -259,6 +266,7 @@ tri_status tri_journal_open(const tri_journal_config *config,
     st = tri_fail(err, TRI_NO_MEMORY, "journal", "the thread that syncs the journal cannot be started");
   j->has_thread = st == TRI_OK;
   if (st == TRI_OK) begin_spare(j);
+  if (st == TRI_OK) st = begin_room(j, err);
   if (st == TRI_OK)
     *out = j;
   else
@@ -266,11 +274,13 @@ tri_status tri_journal_open(const tri_journal_config *config,
   return st;
 }
 
-/* Gives back what was allocated and not used. The next start begins a segment. */
+/* Gives back what was allocated and not used. The next start begins a segment; on a full disk it might have no room for
+ * one, and finds the rest of this one. */
 static void trim(tri_journal *j) {
   if (j->failed || j->fd < 0) return;
+  bool full = tri_journal_is_full(j);
   journal_drop_spare(j);
-  if (ftruncate(j->fd, (off_t)j->at)) return; /* it stays as it is */
+  if (full || ftruncate(j->fd, (off_t)j->at)) return; /* it stays as it is */
   fdatasync(j->fd);
 }
 

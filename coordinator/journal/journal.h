@@ -4,8 +4,9 @@
  * A record is written (tri_journal_write) when a process that is killed no longer loses it, and durable when a machine
  * that fails does not either: a thread of the journal syncs what was written, one sync for all that came meanwhile
  * (group commit). Segments are files of a fixed size that are allocated before they are used, and the next one is
- * there before it is needed, so that a full disk is known while there is still room for the records of what runs. A
- * journal in which nothing is needed has a single small one.
+ * there before it is needed, so that a full disk is known while there is still room for the records of what runs. On
+ * such a disk, what does not fit into that room goes into smaller ones. A journal in which nothing is needed has a
+ * single small one.
  *
  *   file      NUMBER.journal, by the number of its first record in 16 hex digits
  *   header    mark with the version (8), number of the first record (8), salt (8), XXH3 of these (8); then records
@@ -44,11 +45,13 @@ typedef struct tri_journal_record {
 } tri_journal_record;
 
 /* Opens a folder, locks it, and hands every record that it has to take, oldest first. TRI_AGAIN: another process has
- * it. TRI_CORRUPT: it is damaged, and *err names the file and the place. What take returns ends the reading. */
+ * it. TRI_CORRUPT: it is damaged, and *err names the file and the place. TRI_NO_CAPACITY: the disk has no room for
+ * further records. What take returns ends the reading. */
 tri_status tri_journal_open(const tri_journal_config *config,
                             tri_status (*take)(void *ctx, const tri_journal_record *r, tri_error *err), void *ctx,
                             tri_journal **out, tri_error *err);
-/* Writes and syncs what there is, and gives back what was allocated ahead. NULL is fine. */
+/* Writes and syncs what there is, and gives back what was allocated ahead, unless the disk is full: the next start has
+ * its room then. NULL is fine. */
 void tri_journal_close(tri_journal *j);
 /* The same, and removes all of it: nothing in it is needed. */
 void tri_journal_remove(tri_journal *j);
@@ -76,7 +79,7 @@ int tri_journal_fd(const tri_journal *j);
 tri_status tri_journal_take_sync(tri_journal *j, tri_error *err);
 
 size_t tri_journal_pending_bytes(const tri_journal *j); /* that were added and are not written */
-uint64_t tri_journal_bytes(const tri_journal *j);       /* of its segments, but for what long records have more */
+uint64_t tri_journal_bytes(const tri_journal *j);       /* of its segments, as if all were whole */
 uint64_t tri_journal_segment_bytes(const tri_journal *j);
 /* Returns the number of the first record in the last n segments. */
 uint64_t tri_journal_first_of_last(const tri_journal *j, size_t n);

@@ -13,6 +13,7 @@ enum {
   JOURNAL_HEAD_BYTES = 32,   /* of a segment */
   JOURNAL_RECORD_BYTES = 32, /* of a record, before its payload */
   JOURNAL_NAME_BYTES = 32,
+  JOURNAL_SMALL_BYTES = 256 << 10, /* the segment of an empty journal, and the least that a start needs for its jobs */
 };
 /* "trijrnl3": its last byte counts versions, of records' contents and of the numbers of tri_status in them, too. */
 static const uint64_t JOURNAL_MARK = 0x336c6e726a697274;
@@ -86,8 +87,8 @@ void journal_remove_files(tri_journal *j);
 bool journal_has_lock(const tri_journal *j);
 /* Returns whether the segment in use has its name in there, and all of its bytes; true where there is none. */
 bool journal_has_segment(const tri_journal *j);
-/* Begins a segment for the next record, of at least so many bytes; 0: a small one, of an empty journal.
- * TRI_NO_CAPACITY: the disk is full. */
+/* Begins a segment for the next record, of at least so many bytes; 0: a small one, of an empty journal. It is smaller
+ * than others where the disk has no room for a whole one. TRI_NO_CAPACITY: the disk has no room for these bytes. */
 tri_status journal_begin_segment(tri_journal *j, uint64_t bytes, tri_error *err);
 /* Returns whether a file that is open still has a name, and so many bytes; true where that cannot be told. A segment
  * has all of its bytes from its beginning on: one that has fewer was truncated. */

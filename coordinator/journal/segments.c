@@ -27,7 +27,6 @@
 #include "base/xxh3.h"
 
 static const char SPARE[] = "spare";
-static const uint64_t SMALL_BYTES = 256 << 10; /* the segment of an empty journal */
 
 void journal_name(uint64_t first, char out[JOURNAL_NAME_BYTES]) {
   snprintf(out, JOURNAL_NAME_BYTES, "%016" PRIx64 ".journal", first);
@@ -57,23 +56,36 @@ tri_status journal_add_segment(tri_journal *j, uint64_t first) {
   return TRI_OK;
 }
 
-/* Makes a file whose every byte has its place on the disk. */
-static tri_status allocate(const tri_journal *j, const char *name, uint64_t bytes, int *out, tri_error *err) {
+/* Gives every byte of a file its place on the disk. Returns 0, or an errno. */
+static int give_room(int fd, uint64_t bytes) {
+  int e;
+  do e = posix_fallocate(fd, 0, (off_t)bytes);
+  while (e == EINTR);
+  return e;
+}
+
+static bool is_no_room(int e) { return e == ENOSPC || e == EDQUOT || e == EFBIG; }
+
+/* Makes a file of so many bytes, all with their place on the disk. One without room for them has half of them, or half
+ * of that, and so on down to `least`. */
+static tri_status allocate(const tri_journal *j, const char *name, uint64_t least, uint64_t *bytes, int *out,
+                           tri_error *err) {
   int fd = openat(j->folder_fd, name, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600), e;
   if (fd < 0) {
     tri_status st = errno == ENOSPC || errno == EDQUOT ? TRI_NO_CAPACITY : TRI_IO;
     return tri_fail(err, st, "journal", "%s/%s cannot be made: %s", j->folder, name, strerror(errno));
   }
-  do e = posix_fallocate(fd, 0, (off_t)bytes);
-  while (e == EINTR);
+  while (is_no_room(e = give_room(fd, *bytes)) && *bytes > least && !ftruncate(fd, 0))
+    *bytes = *bytes / 2 > least ? *bytes / 2 : least;
   if (!e) {
     *out = fd;
     return TRI_OK;
   }
   close(fd);
   unlinkat(j->folder_fd, name, 0);
-  return tri_fail(err, e == ENOSPC || e == EDQUOT || e == EFBIG ? TRI_NO_CAPACITY : TRI_IO, "journal",
-                  "%s has no room for %" PRIu64 " MiB of the journal: %s", j->folder, bytes >> 20, strerror(e));
+  return tri_fail(err, is_no_room(e) ? TRI_NO_CAPACITY : TRI_IO, "journal",
+                  "%s has no room for %" PRIu64 " KiB of the journal: %s", j->folder, (*bytes + 1023) >> 10,
+                  strerror(e));
 }
 
 /* The spare stays open: it could not be opened when the process has no descriptor left. */
@@ -84,10 +96,8 @@ static bool open_spare(tri_journal *j) {
 
 /* Gives the spare so many bytes; without room it keeps those that it has. */
 static tri_status extend_spare(tri_journal *j, uint64_t bytes) {
-  int e;
   if (!open_spare(j)) return TRI_IO;
-  do e = posix_fallocate(j->spare_fd, 0, (off_t)bytes);
-  while (e == EINTR);
+  int e = give_room(j->spare_fd, bytes);
   if (e && ftruncate(j->spare_fd, (off_t)j->spare_bytes)) j->spare_bytes = 0;
   if (e) return TRI_NO_CAPACITY;
   j->spare_bytes = bytes;
@@ -112,7 +122,7 @@ void journal_drop_spare(tri_journal *j) {
 void journal_look_for_room(tri_journal *j) {
   struct statvfs disk;
   if (!fstatvfs(j->folder_fd, &disk))
-    j->no_room = (double)disk.f_bavail * (double)disk.f_frsize < (double)(j->segment_bytes + SMALL_BYTES);
+    j->no_room = (double)disk.f_bavail * (double)disk.f_frsize < (double)(j->segment_bytes + JOURNAL_SMALL_BYTES);
 }
 
 tri_status tri_journal_reserve(tri_journal *j, uint64_t bytes) {
@@ -171,7 +181,7 @@ tri_status journal_leave_segment(tri_journal *j, tri_error *err) {
 tri_status journal_begin_segment(tri_journal *j, uint64_t bytes, tri_error *err) {
   char name[JOURNAL_NAME_BYTES];
   uint64_t first = j->written + 1, size = bytes > j->segment_bytes ? bytes : j->segment_bytes;
-  if (!bytes && size > SMALL_BYTES) size = SMALL_BYTES;
+  if (!bytes && size > JOURNAL_SMALL_BYTES) size = JOURNAL_SMALL_BYTES;
   journal_name(first, name);
   if (!journal_has_lock(j)) return tri_fail(err, TRI_IO, "journal", "%s/lock was removed", j->folder);
   if (!journal_has_segment(j))
@@ -180,7 +190,7 @@ tri_status journal_begin_segment(tri_journal *j, uint64_t bytes, tri_error *err)
   bool spare = bytes && size <= j->spare_bytes;
   int fd = j->spare_fd;
   if (spare) size = j->spare_bytes;
-  if (!spare) TRI_CHECK(allocate(j, name, size, &fd, err));
+  if (!spare) TRI_CHECK(allocate(j, name, bytes ? bytes : size, &size, &fd, err));
   tri_status st = write_head(j, fd, first, err);
   if (st == TRI_OK && spare && renameat(j->folder_fd, SPARE, j->folder_fd, name))
     st = tri_fail(err, TRI_IO, "journal", "%s/%s cannot be named: %s", j->folder, name, strerror(errno));

@@ -160,7 +160,7 @@ int disk_open(disk *d, const char *name, int flags) {
     return -1;
   }
   if (at < 0) {
-    if (alive && d->is_full && strcmp(name, "lock") != 0) {
+    if (alive && d->is_full && strcmp(name, "lock") != 0 && disk_chance(d, 30)) {
       d->faults++;
       errno = ENOSPC;
       return -1;
@@ -204,7 +204,7 @@ int disk_allocate(disk *d, int fd, size_t n) {
   disk_file *f = disk_file_of(d, fd);
   if (!disk_counts_call(d)) return 0;
   if (is_broken(d)) return EIO;
-  if (d->is_full && n > f->size) {
+  if (d->is_full && n > f->size && (n >= d->segment_bytes || !disk_chance(d, 70))) {
     d->faults++;
     return ENOSPC;
   }

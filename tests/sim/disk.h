@@ -62,7 +62,7 @@ typedef struct disk {
   disk_fd fds[DISK_FDS];
   int listed;             /* entries that readdir has given */
   uint8_t *map;           /* the file that is mapped; NULL: none is */
-  bool is_full;           /* no file gets any room */
+  bool is_full;           /* no file gets room for a segment, and not every one gets less */
   int broken;             /* percent of the calls that change something that fail */
   int dies_in;            /* calls until the process is killed in one; 0: it is not */
   bool dead;              /* it was: nothing that it does has any effect */

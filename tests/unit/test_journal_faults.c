@@ -24,6 +24,7 @@ static char folder[64];
 static struct {
   int at, error, calls;
   bool for_good, only_allocation, short_write;
+  off_t room; /* of the disk, for one file; 0: enough */
 } fault;
 
 /* The journal's own thread stays in a sync as long as it is held there. */
@@ -72,6 +73,7 @@ int __wrap_fdatasync(int fd) {
 int __real_posix_fallocate(int fd, off_t at, off_t n);
 int __wrap_posix_fallocate(int fd, off_t at, off_t n);
 int __wrap_posix_fallocate(int fd, off_t at, off_t n) {
+  if (fault.room && at + n > fault.room) return ENOSPC;
   return fails(true) ? fault.error : __real_posix_fallocate(fd, at, n);
 }
 
@@ -199,6 +201,103 @@ START_TEST(full_disk_without_jobs) {
 }
 END_TEST
 
+static void expect_durable(tri_journal *j, uint64_t number) {
+  tri_error err = {0};
+  tri_status st = TRI_OK;
+  tri_journal_sync(j);
+  for (int64_t until = tri_deadline_after_ms(60000); tri_journal_durable(j) < number && tri_now_ns() < until;) {
+    st = tri_journal_take_sync(j, &err);
+    ck_assert_msg(st == TRI_OK, "%s", err.message);
+    usleep(200);
+  }
+  ck_assert_uint_eq(tri_journal_durable(j), number);
+}
+
+static void add_so_many(tri_journal *j, int n) {
+  tri_error err = {0};
+  for (int i = 0; i < n; i++) ck_assert_msg(add(j, &err) == TRI_OK, "record %d of %d: %s", i, n, err.message);
+}
+
+static void add_until_full(tri_journal *j) {
+  tri_error err = {0};
+  while (!tri_journal_is_full(j)) ck_assert(add(j, &err) == TRI_OK);
+}
+
+/* What runs goes on in smaller segments on a disk that has room for no whole one, which stays full to what is new. */
+START_TEST(smaller_segments) {
+  tri_journal *j;
+  tri_error err;
+  ck_assert(open_one(&j, &err) == TRI_OK);
+  fault.room = SEGMENT / 2;
+  add_until_full(j);
+  for (int i = 0; i < 10 * SEGMENT / RECORD; i++) {
+    add_so_many(j, 1);
+    ck_assert(tri_journal_is_full(j));
+    ck_assert(tri_journal_forget(j, 0, &err) == TRI_OK);
+  }
+  expect_durable(j, seen);
+  fault.room = RECORD; /* too little for a record with its heads */
+  tri_status st = TRI_OK;
+  for (int i = 0; i < SEGMENT / RECORD && st == TRI_OK; i++) st = add(j, &err);
+  ck_assert(st == TRI_NO_CAPACITY);
+  ck_assert_ptr_nonnull(strstr(err.message, "has no room for 1 KiB"));
+  fault.room = 2 * RECORD;
+  ck_assert(tri_journal_write(j, &err) == TRI_OK);
+  add_so_many(j, 3);
+  fault.room = 0;
+  ck_assert(tri_journal_forget(j, 0, &err) == TRI_OK);
+  ck_assert(!tri_journal_is_full(j));
+  add_so_many(j, 2 * SEGMENT / RECORD);
+  uint64_t written = seen;
+  tri_journal_close(j);
+  ck_assert_msg(open_one(&j, &err) == TRI_OK, "%s", err.message);
+  ck_assert_uint_eq(seen, written);
+  tri_journal_close(j);
+}
+END_TEST
+
+/* The end on a full disk leaves its room to the next start. */
+START_TEST(a_start_on_a_full_disk) {
+  tri_journal *j;
+  tri_error err;
+  ck_assert(open_one(&j, &err) == TRI_OK);
+  fault.room = SEGMENT / 2;
+  add_until_full(j);
+  add_so_many(j, 2);
+  uint64_t written = seen;
+  tri_journal_close(j);
+  fault.room = 1;
+  ck_assert_msg(open_one(&j, &err) == TRI_OK, "%s", err.message);
+  ck_assert_uint_eq(seen, written);
+  ck_assert(tri_journal_is_full(j));
+  add_so_many(j, SEGMENT / 2 / RECORD);
+  tri_journal_close(j);
+}
+END_TEST
+
+/* A start that has no room for what its jobs record next is none, and changes nothing. */
+START_TEST(a_start_without_room) {
+  tri_journal *j;
+  tri_error err;
+  ck_assert(open_one(&j, &err) == TRI_OK);
+  add_so_many(j, 3);
+  tri_journal_close(j);
+  fault.room = SEGMENT / 2;
+  for (int i = 0; i < 2; i++) {
+    ck_assert(open_one(&j, &err) == TRI_NO_CAPACITY);
+    ck_assert_ptr_nonnull(strstr(err.message, "has no room for 4 KiB of the journal"));
+  }
+  fault.room = 0;
+  ck_assert_msg(open_one(&j, &err) == TRI_OK, "%s", err.message);
+  ck_assert_uint_eq(seen, 3);
+  add_so_many(j, 1);
+  tri_journal_close(j);
+  ck_assert(open_one(&j, &err) == TRI_OK);
+  ck_assert_uint_eq(seen, 4);
+  tri_journal_close(j);
+}
+END_TEST
+
 START_TEST(a_sync_that_fails) {
   tri_journal *j;
   tri_error err;
@@ -217,18 +316,6 @@ START_TEST(a_sync_that_fails) {
   tri_journal_close(j);
 }
 END_TEST
-
-static void expect_durable(tri_journal *j, uint64_t number) {
-  tri_error err = {0};
-  tri_status st = TRI_OK;
-  tri_journal_sync(j);
-  for (int64_t until = tri_deadline_after_ms(60000); tri_journal_durable(j) < number && tri_now_ns() < until;) {
-    st = tri_journal_take_sync(j, &err);
-    ck_assert_msg(st == TRI_OK, "%s", err.message);
-    usleep(200);
-  }
-  ck_assert_uint_eq(tri_journal_durable(j), number);
-}
 
 /* A process that has all the files that it may have is no disk that fails: the next segment is open already. It is as
  * full, though, until there is a file for the one behind that. */
@@ -350,6 +437,9 @@ Suite *suite_journal_faults(void) {
   tcase_add_test(t, full_disk);
   tcase_add_test(t, room_that_there_is_not);
   tcase_add_test(t, full_disk_without_jobs);
+  tcase_add_test(t, smaller_segments);
+  tcase_add_test(t, a_start_on_a_full_disk);
+  tcase_add_test(t, a_start_without_room);
   tcase_add_test(t, a_sync_that_fails);
   tcase_add_test(t, no_free_descriptor);
   tcase_add_test(t, left_while_it_is_synced);
