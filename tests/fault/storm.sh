@@ -172,6 +172,7 @@ hit() { # KIND GROUP; 1 where there is nothing to hit just now
   full | slow | burst)
     "can_$1" || return 1
     seconds=$((1 + RANDOM % 4))
+    [ "$1" != full ] || fill
     "$1" $seconds &
     ;;
   stop)

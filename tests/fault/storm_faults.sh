@@ -21,13 +21,15 @@ can_burst() { [ ! -e "$RUN/burst" ]; }
 awk 'BEGIN { for (j = 0; j < 80; j++) { printf "{\"prompt\": \"1+1=\", \"max_tokens\": 1, \"allowed_token_ids\": [48"; for (i = 1; i < 131072; i++) printf ",48"; print "]}" } }' >"$RUN/bulky"
 serves() { [ ! -e "$RUN/down" ] || ! sleep 0.1; }
 said_full() { grep -c 'the disk of .* is full: new requests are refused' "$RUN/log"; }
+# Over before any other fault: the room that a coordinator leaves at its end is there for the next start, which none is refused for then.
+fill() {
+  SAID_FULL=$(said_full)
+  head -c 200M /dev/zero >"$RUN/disk/fill" 2>/dev/null
+}
 # Until the coordinator has said it, or everything has ended under which it would, and for some seconds more.
 full() { # SECONDS
-  local before
-  before=$(said_full)
-  head -c 200M /dev/zero >"$RUN/disk/fill" 2>/dev/null
   for _ in $(seq 20); do
-    [ "$(said_full)" = "$before" ] || break
+    [ "$(said_full)" = "$SAID_FULL" ] || break
     serves && LIMIT_S=5 client submit --file "$RUN/bulky" --concurrency 40 >/dev/null 2>&1
   done
   sleep "$1"
