@@ -199,7 +199,7 @@ typedef struct tri_backend_ops {
    * begins nothing more when tri_now_ns() is `until`. No step may be under way. Only with `tunes`. */
   tri_status (*tune)(tri_backend *be, const tri_tune_gemm *gemms, int count, int64_t until, struct tri_tactics *out,
                      tri_tune_result *result);
-  /* Returns whether the backend's GEMMs multiply weights of this form as they lie, faster than widened to 16 bits. */
+  /* Returns whether the backend's GEMMs multiply weights of this form as they lie. */
   bool (*takes_form)(const tri_backend *be, tri_dtype dtype, tri_groups groups);
   /* Makes what measures what the backend could do at best. stream_bytes: size of the buffer that reads walk through,
    * several times the caches; a device chooses its own. type: of the weights that GEMMs are compared with; the
@@ -211,11 +211,12 @@ typedef struct tri_backend_ops {
 enum { TRI_BOUND_BATCHES = 3 + 16 }; /* numbers for bind_batch are below this: whole batches, then chunks of one */
 
 typedef struct tri_backend_config {
-  const char *name;    /* "ref", "cpu", "cuda", or "auto": cuda where it can be had and do what is asked, else cpu */
-  int device;          /* of cuda: which of the host's processes this is; with one visible device it is that one */
-  bool deterministic;  /* the same bits whatever the batch; a backend that cannot refuses */
-  tri_pool *pool;      /* CPU threads; borrowed, NULL: the caller's thread alone */
-  const char *isa;     /* "avx512", "avx2", "scalar": refuses where the processor lacks it; NULL: the best it has */
+  const char *name;   /* "ref", "cpu", "cuda", or "auto": cuda where it can be had and do what is asked, else cpu */
+  int device;         /* of cuda: which of the host's processes this is; with one visible device it is that one */
+  bool deterministic; /* the same bits whatever the batch; a backend that cannot refuses */
+  tri_pool *pool;     /* CPU threads; borrowed, NULL: the caller's thread alone */
+  const char
+      *isa; /* "avx512vbmi", "avx512", "avx2", "scalar": refuses where the processor lacks it; NULL: the best it has */
   bool no_peer_memory; /* what goes between devices goes through the library alone, not through kernels of our own */
   double memory_utilization; /* of a device: share of its memory that may be in use; 0: all */
 } tri_backend_config;
@@ -235,6 +236,7 @@ struct tri_backend {
   bool narrows_inputs;               /* GEMMs with 16-bit weights may round their inputs to that type, those with
                                         int8 weights to pairs of bf16 */
   bool narrow_activations;           /* see tri_mat */
+  bool prefers_fp8;                  /* FP8 weights are faster as they lie than widened */
   int adds_in_place_from;            /* rows from which a GEMM that accumulates costs less than a norm's addition, 0:
                                         none */
   char failure[192];                 /* why a plan was refused or a launch failed */
@@ -272,6 +274,8 @@ TRI_OP_LIST(X)
 void tri_backend_fill_unsupported(tri_backend *be);
 void tri_backend_fill_ref(tri_backend *be);
 tri_status tri_backend_fill_cpu(tri_backend *be, const char *isa, tri_error *err);
+/* Returns prefers_fp8 of this host's "cpu" without making one. */
+bool tri_cpu_prefers_fp8(void);
 /* Loads the CUDA module, which is next to the program or in the library folder next to its own, and lets it put its
  * slots there. TRI_UNSUPPORTED with the reason where it is not there or cannot work here. */
 tri_status tri_backend_load_cuda(tri_backend *be, int device, tri_error *err);

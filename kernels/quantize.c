@@ -84,8 +84,8 @@ bool tri_quantize_max(const float *x, size_t n, float *max) {
   return finite;
 }
 
-/* The same as tri_f32_to_f8_e4m3 for finite numbers, without branches: a float32 of 1.5 * 2^23 more has the nearest integer in
- * its last bits. */
+/* The same as tri_f32_to_f8_e4m3 for finite numbers, without branches: a float32 of 1.5 * 2^23 more has the nearest
+ * integer in its last bits. */
 static inline uint8_t to_f8(float x) {
   float size = fabsf(x), shifted = size * 512 + 0x1.8p23f;
   uint32_t bits, small, sign;

@@ -49,13 +49,13 @@ static const char think[] = "<think>", end_of_think[] = "</think>";
 static const struct markers {
   const char *name, *begin, *end, *bare;
 } markers[] = {
-    [CHAT_CALLS_NONE] = {"none", NULL, NULL},
-    [CHAT_CALLS_HERMES] = {"hermes", "<tool_call>", "</tool_call>"},
-    [CHAT_CALLS_MISTRAL] = {"mistral", "[TOOL_CALLS]", NULL},
-    [CHAT_CALLS_LLAMA] = {"llama", "<|python_tag|>", NULL},
-    [CHAT_CALLS_FUNCTION] = {"function", "<function=", "</function>"},
-    [CHAT_CALLS_TAGS] = {"qwen3_coder", "<tool_call>", "</tool_call>", "<function="},
-    [CHAT_CALLS_CHANNELS] = {"harmony", NULL, NULL},
+    [CHAT_CALLS_NONE] = {.name = "none"},
+    [CHAT_CALLS_HERMES] = {.name = "hermes", .begin = "<tool_call>", .end = "</tool_call>"},
+    [CHAT_CALLS_MISTRAL] = {.name = "mistral", .begin = "[TOOL_CALLS]"},
+    [CHAT_CALLS_LLAMA] = {.name = "llama", .begin = "<|python_tag|>"},
+    [CHAT_CALLS_FUNCTION] = {.name = "function", .begin = "<function=", .end = "</function>"},
+    [CHAT_CALLS_TAGS] = {.name = "qwen3_coder", .begin = "<tool_call>", .end = "</tool_call>", .bare = "<function="},
+    [CHAT_CALLS_CHANNELS] = {.name = "harmony"},
 };
 
 bool chat_calls_by_name(const char *name, chat_calls *out) {

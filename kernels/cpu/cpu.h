@@ -151,7 +151,7 @@ typedef struct tri_cpu_isa {
 
 extern const tri_cpu_isa tri_cpu_scalar;
 #if defined(__x86_64__)
-extern const tri_cpu_isa tri_cpu_avx2, tri_cpu_avx512;
+extern const tri_cpu_isa tri_cpu_avx2, tri_cpu_avx512, tri_cpu_avx512vbmi;
 #endif
 
 typedef struct tri_cpu_impl {

@@ -9,31 +9,51 @@ static bool can_run(const tri_cpu_isa *isa) {
 #if defined(__x86_64__)
   if (isa == &tri_cpu_avx2)
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); /* no processor has these without F16C */
-  if (isa == &tri_cpu_avx512)
+  if (isa == &tri_cpu_avx512vbmi && !__builtin_cpu_supports("avx512vbmi")) return false;
+  if (isa == &tri_cpu_avx512 || isa == &tri_cpu_avx512vbmi)
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
 #endif
   return isa == &tri_cpu_scalar;
 }
 
-static tri_status choose_isa(const char *name, const tri_cpu_isa **out, tri_error *err) {
-  static const tri_cpu_isa *const best_first[] = {
+static const tri_cpu_isa *const best_first[] = {
 #if defined(__x86_64__)
-    &tri_cpu_avx512,
-    &tri_cpu_avx2,
+    &tri_cpu_avx512vbmi, &tri_cpu_avx512, &tri_cpu_avx2,
 #endif
-    &tri_cpu_scalar
-  };
-  for (size_t i = 0; i < sizeof best_first / sizeof *best_first; i++) {
-    if (name && strcmp(name, best_first[i]->name)) continue;
-    if (can_run(best_first[i])) {
-      *out = best_first[i];
-      return TRI_OK;
-    }
-    if (name) return tri_fail(err, TRI_UNSUPPORTED, "isa", "this processor cannot run %s code", name);
-  }
-  return tri_fail(err, TRI_UNSUPPORTED, "isa", "no kernels for instruction set %s; known: avx512, avx2, scalar", name);
+    &tri_cpu_scalar};
+enum { NUM_ISAS = sizeof best_first / sizeof *best_first };
+
+static const tri_cpu_isa *best_isa(void) {
+  int i = 0;
+  while (i < NUM_ISAS - 1 && !can_run(best_first[i])) i++;
+  return best_first[i];
 }
+
+static tri_status choose_isa(const char *name, const tri_cpu_isa **out, tri_error *err) {
+  *out = best_isa();
+  if (!name) return TRI_OK;
+  for (int i = 0; i < NUM_ISAS; i++) {
+    if (strcmp(name, best_first[i]->name)) continue;
+    *out = best_first[i];
+    if (can_run(*out)) return TRI_OK;
+    return tri_fail(err, TRI_UNSUPPORTED, "isa", "this processor cannot run %s code", name);
+  }
+  return tri_fail(err, TRI_UNSUPPORTED, "isa",
+                  "no kernels for instruction set %s; known: avx512vbmi, avx512, avx2, scalar", name);
+}
+
+/* Others take longer to make numbers of FP8 than to read numbers of twice the bytes. */
+static bool prefers_fp8(const tri_cpu_isa *isa) {
+#if defined(__x86_64__)
+  return isa == &tri_cpu_avx512vbmi || isa == &tri_cpu_avx512;
+#else
+  (void)isa;
+  return false;
+#endif
+}
+
+bool tri_cpu_prefers_fp8(void) { return prefers_fp8(best_isa()); }
 
 tri_status tri_backend_fill_cpu(tri_backend *be, const char *isa, tri_error *err) {
   const tri_cpu_isa *chosen = NULL;
@@ -43,6 +63,7 @@ tri_status tri_backend_fill_cpu(tri_backend *be, const char *isa, tri_error *err
   impl->isa = chosen;
   be->impl = impl;
   be->isa = chosen->name;
+  be->prefers_fp8 = prefers_fp8(chosen);
 #define X(op) be->ops.op##_launch = tri_cpu_##op##_launch;
   TRI_OP_LIST(X)
 #undef X

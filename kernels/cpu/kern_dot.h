@@ -33,6 +33,17 @@ V_INLINE void dot_add(const int MR, const int NR, const tri_dtype DT, const dot_
   V_UNROLL for (int j = 0; j < NR; j++) w[j] = t->w + (size_t)j * t->ldw;
   const ptrdiff_t ahead = t->ahead;
   const size_t k = p + n;
+  /* Four vectors of FP8 at a time. A row of x is read again for each row of w: registers have the sums. */
+  for (; DT == TRI_F8_E4M3 && k - p >= 4 * W; p += 4 * W) {
+    V_UNROLL for (int j = 0; j < NR; j++) {
+      vf wv[4];
+      v_load_f8x4(w[j] + p, wv);
+      v_prefetch(w[j] + p, ahead);
+      V_UNROLL for (int i = 0; i < MR; i++) {
+        V_UNROLL for (int q = 0; q < 4; q++) acc[i][j] = v_fma(v_load(x[i] + p + q * W), wv[q], acc[i][j]);
+      }
+    }
+  }
   /* One row of x is bound by memory alone: a cache line of each row of w at a time, and one prefetch for it. Rows are
    * short against what the hardware's own prefetcher needs to find its stride. */
   const size_t line = 64 / v_bytes(DT);
@@ -89,15 +100,17 @@ V_INLINE void dot_tile(const int MR, const int NR, const tri_dtype DT, const dot
 /* Each block's part of the sums is multiplied by the block's scale where the block ends, while it is still spread over
  * a vector: the scales cost a multiply-add a block, and no sum across a vector. */
 V_INLINE void dot_blocked_tile(const int MR, const int NR, const tri_dtype DT, const dot_tile_args *t) {
+  const float *scales[6];
   vf acc[4][6];
+  int group, n = tri_weight_group(t->blocks, t->col, t->k, &group);
+  V_UNROLL for (int j = 0; j < NR; j++) scales[j] = tri_weight_scales(t->blocks, t->row + (size_t)j * t->next_row);
   dot_clear(MR, NR, acc);
-  for (int p = 0, n, group; p < t->k; p += n) {
+  for (int p = 0; p < t->k; p += n, n = tri_min(t->blocks->groups.cols, t->k - p), group++) {
     vf part[4][6];
-    n = tri_weight_group(t->blocks, t->col + p, t->k - p, &group);
     dot_clear(MR, NR, part);
     dot_add(MR, NR, DT, t, (size_t)p, (size_t)n, part);
     V_UNROLL for (int j = 0; j < NR; j++) {
-      vf scale = v_set1(tri_weight_scales(t->blocks, t->row + (size_t)j * t->next_row)[group]);
+      vf scale = v_set1(scales[j][group]);
       V_UNROLL for (int i = 0; i < MR; i++) acc[i][j] = v_fma(part[i][j], scale, acc[i][j]);
     }
   }

@@ -57,6 +57,27 @@ static inline vf v_load_f8(const void *p) {
   return _mm256_or_ps(a, _mm256_and_ps(_mm256_castsi256_ps(_mm256_slli_epi32(code, 24)), _mm256_set1_ps(-0.0f)));
 }
 
+/* The same as in vec_avx512.h. Both bytes of a number of the smallest exponent are looked up. */
+static inline void v_load_f8x2(const void *p, vf *low, vf *high) {
+  const __m256i subnormals = _mm256_setr_epi16(0, 0x3b00, 0x3b80, 0x3bc0, 0x3c00, 0x3c20, 0x3c40, 0x3c60, 0, 0x3b00,
+                                               0x3b80, 0x3bc0, 0x3c00, 0x3c20, 0x3c40, 0x3c60);
+  __m256i code = _mm256_cvtepu8_epi16(_mm_shuffle_epi32(_mm_loadu_si128(p), _MM_SHUFFLE(3, 1, 2, 0)));
+  __m256i size = _mm256_and_si256(code, _mm256_set1_epi16(0x7f));
+  __m256i small = _mm256_cmpgt_epi16(_mm256_set1_epi16(8), size);
+  __m256i bits = _mm256_add_epi16(_mm256_slli_epi16(size, 4), _mm256_set1_epi16(120 << 7));
+  __m256i bytes = _mm256_or_si256(_mm256_slli_epi16(size, 1), _mm256_slli_epi16(size, 9));
+  bytes = _mm256_add_epi16(bytes, _mm256_set1_epi16(0x100));
+  bits = _mm256_blendv_epi8(bits, _mm256_shuffle_epi8(subnormals, bytes), small);
+  bits = _mm256_or_si256(bits, _mm256_and_si256(_mm256_slli_epi16(code, 8), _mm256_set1_epi16(INT16_MIN)));
+  *low = _mm256_castsi256_ps(_mm256_unpacklo_epi16(_mm256_setzero_si256(), bits));
+  *high = _mm256_castsi256_ps(_mm256_unpackhi_epi16(_mm256_setzero_si256(), bits));
+}
+
+static inline void v_load_f8x4(const void *p, vf out[4]) {
+  v_load_f8x2(p, out, out + 1);
+  v_load_f8x2((const uint8_t *)p + 2 * W, out + 2, out + 3);
+}
+
 static inline void v_store_f16(void *p, vf a) { _mm_storeu_si128(p, _mm256_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT)); }
 /* Rounds to nearest even: half of what is cut off, less one, and the last kept bit are added. A NaN is made quiet in
  * place of that, as the addition could carry it to infinity. */

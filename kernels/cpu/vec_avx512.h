@@ -57,6 +57,67 @@ static inline vf v_load_f8(const void *p) {
                                                        _mm512_set1_epi32(INT32_MIN), OR_AND));
 }
 
+/* Four vectors of codes. bfloat16 has every number of them, so that a step in lanes of 16 bits does twice as many at
+ * once, and one in bytes four times. */
+#ifdef V_LOOKS_UP_BYTES
+/* The bytes of each code's bfloat16 but its sign: 0x3c00 + (code << 4), or of the smallest exponent a multiple of 2^-9.
+ * Eight codes a row. */
+#define V_UPPER(row) 0x3c + (row) / 2
+#define V_UPPERS(row)                                                                                                  \
+  V_UPPER(row), V_UPPER(row), V_UPPER(row), V_UPPER(row), V_UPPER(row), V_UPPER(row), V_UPPER(row), V_UPPER(row)
+#define V_LOWERS(row)                                                                                                  \
+  (row) % 2 << 7, 16 | (row) % 2 << 7, 32 | (row) % 2 << 7, 48 | (row) % 2 << 7, 64 | (row) % 2 << 7,                  \
+      80 | (row) % 2 << 7, 96 | (row) % 2 << 7, 112 | (row) % 2 << 7
+#define V_ROWS(of)                                                                                                     \
+  of(1), of(2), of(3), of(4), of(5), of(6), of(7), of(8), of(9), of(10), of(11), of(12), of(13), of(14), of(15)
+static const uint8_t v_f8_upper[128] = {0, 0x3b, 0x3b, 0x3b, 0x3c, 0x3c, 0x3c, 0x3c, V_ROWS(V_UPPERS)};
+static const uint8_t v_f8_lower[128] = {0, 0, 0x80, 0xc0, 0, 0x20, 0x40, 0x60, V_ROWS(V_LOWERS)};
+
+/* The place that each byte comes from, so that the halves of words that the last steps make float32s of are in order.
+ */
+#define V_FROM(at) ((at) >> 3 & 1) * 32 + ((at)&1) * 16 + ((at) >> 4) * 4 + ((at) >> 1 & 3)
+#define V_FROM4(at) V_FROM(at), V_FROM((at) + 1), V_FROM((at) + 2), V_FROM((at) + 3)
+#define V_FROM16(at) V_FROM4(at), V_FROM4((at) + 4), V_FROM4((at) + 8), V_FROM4((at) + 12)
+static const uint8_t v_f8_order[64] = {V_FROM16(0), V_FROM16(16), V_FROM16(32), V_FROM16(48)};
+
+static inline void v_load_f8x4(const void *p, vf out[4]) {
+  __m512i code = _mm512_permutexvar_epi8(_mm512_loadu_si512(v_f8_order), _mm512_loadu_si512(p));
+  __m512i lower = _mm512_permutex2var_epi8(_mm512_loadu_si512(v_f8_lower), code, _mm512_loadu_si512(v_f8_lower + 64));
+  __m512i upper = _mm512_permutex2var_epi8(_mm512_loadu_si512(v_f8_upper), code, _mm512_loadu_si512(v_f8_upper + 64));
+  enum { OR_AND = 0xf8 };
+  upper = _mm512_ternarylogic_epi32(upper, code, _mm512_set1_epi8(INT8_MIN), OR_AND);
+  __m512i low = _mm512_unpacklo_epi8(lower, upper), high = _mm512_unpackhi_epi8(lower, upper);
+  const __m512i odd = _mm512_set1_epi32((int)0xffff0000u);
+  out[0] = _mm512_castsi512_ps(_mm512_slli_epi32(low, 16));
+  out[1] = _mm512_castsi512_ps(_mm512_and_si512(low, odd));
+  out[2] = _mm512_castsi512_ps(_mm512_slli_epi32(high, 16));
+  out[3] = _mm512_castsi512_ps(_mm512_and_si512(high, odd));
+}
+#else
+/* A number of the smallest exponent is looked up. Words of four codes are first put in the order in which the last
+ * step, which makes float32s of each quarter's halves, leaves them as they came. */
+static inline void v_load_f8x2(const void *p, vf *low, vf *high) {
+  const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+  const __m512i subnormals =
+      _mm512_set_epi16(0x3c60, 0x3c40, 0x3c20, 0x3c00, 0x3bc0, 0x3b80, 0x3b00, 0, 0x3c60, 0x3c40, 0x3c20, 0x3c00,
+                       0x3bc0, 0x3b80, 0x3b00, 0, 0x3c60, 0x3c40, 0x3c20, 0x3c00, 0x3bc0, 0x3b80, 0x3b00, 0, 0x3c60,
+                       0x3c40, 0x3c20, 0x3c00, 0x3bc0, 0x3b80, 0x3b00, 0);
+  __m512i code = _mm512_cvtepu8_epi16(_mm256_permutevar8x32_epi32(_mm256_loadu_si256(p), order));
+  __m512i size = _mm512_and_si512(code, _mm512_set1_epi16(0x7f));
+  __mmask32 small = _mm512_cmplt_epi16_mask(size, _mm512_set1_epi16(8));
+  __m512i bits = _mm512_add_epi16(_mm512_slli_epi16(size, 4), _mm512_set1_epi16(120 << 7));
+  bits = _mm512_mask_permutexvar_epi16(bits, small, size, subnormals);
+  enum { OR_AND = 0xf8 };
+  bits = _mm512_ternarylogic_epi32(bits, _mm512_slli_epi16(code, 8), _mm512_set1_epi16(INT16_MIN), OR_AND);
+  *low = _mm512_castsi512_ps(_mm512_unpacklo_epi16(_mm512_setzero_si512(), bits));
+  *high = _mm512_castsi512_ps(_mm512_unpackhi_epi16(_mm512_setzero_si512(), bits));
+}
+static inline void v_load_f8x4(const void *p, vf out[4]) {
+  v_load_f8x2(p, out, out + 1);
+  v_load_f8x2((const uint8_t *)p + 2 * W, out + 2, out + 3);
+}
+#endif
+
 static inline void v_store_f16(void *p, vf a) { _mm256_storeu_si256(p, _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT)); }
 /* See vec_avx2.h for the rounding. */
 static inline void v_store_bf16(void *p, vf a) {

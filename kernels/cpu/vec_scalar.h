@@ -84,6 +84,9 @@ static inline vf v_load_f8(const void *p) {
   }
   return r;
 }
+static inline void v_load_f8x4(const void *p, vf out[4]) {
+  for (int i = 0; i < 4; i++) out[i] = v_load_f8((const uint8_t *)p + i * W);
+}
 static inline void v_store_f16(void *p, vf a) {
   for (int i = 0; i < 4; i++) ((uint16_t *)p)[i] = tri_f32_to_f16(a[i]);
 }
