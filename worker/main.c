@@ -261,7 +261,7 @@ static tri_status load(tri_worker *w, int local_ranks, tri_error *err) {
           "%s, loaded in %.2f s",
           dp_rank, w->replica.p.tp_rank, w->replica.p.tp, w->replica.p.pp_rank, w->replica.p.pp,
           (double)(w->engine->weights->bytes + w->engine->weights->ring_bytes) / 0x1p20,
-          tri_quantization_names[o->quantization], w->engine->limits.num_blocks, w->engine->limits.block_size,
+          tri_quantization_names[w->engine->quantization], w->engine->limits.num_blocks, w->engine->limits.block_size,
           (double)w->engine->kv->bytes / 0x1p20, (double)w->backend->allocated[TRI_MEM_ACTIVATIONS] / 0x1p20,
           w->backend->name, w->backend->isa, w->load_seconds);
   if (w->engine->limits.num_host_blocks)

@@ -10,7 +10,7 @@ static const char *const exchanges[] = {"allgather", "coordinated", "auto", NULL
 /* In the order of tri_expert_strategy. */
 const char *const tri_expert_strategy_names[] = {"linear", "round_robin", NULL};
 static const char *const load_formats[] = {"auto", "safetensors", "dummy", NULL};
-const char *const tri_quantization_names[] = {"none", "int8", "w8a8", NULL};
+const char *const tri_quantization_names[] = {"none", "int8", "w8a8", "fp8", "auto", NULL};
 static const char *const backends[] = {"auto", "cpu", "cuda", "ref", NULL};
 static const char *const policies[] = {"fcfs", "priority", NULL};
 static const char *const levels[] = {"error", "warn", "info", "debug", NULL};
@@ -30,9 +30,11 @@ const tri_option tri_serve_option_table[] = {
     {TRI_OPT(S, dtype), .name = "dtype", .programs = TRI_FOR_ALL, .choices = dtypes, .also = other_dtypes,
      .fallback = "auto", .group = "Model", .help = "type of the weights in memory; auto: as stored"},
     {TRI_OPT(S, quantization), .name = "quantization", .programs = TRI_FOR_ALL, .alias = "q",
-     .choices = tri_quantization_names, .fallback = "none", .group = "Model",
+     .choices = tri_quantization_names, .fallback = "auto", .group = "Model",
      .help = "int8: linear layers' weights in int8, with a scale for each output; w8a8: their inputs too, with a scale "
-             "for each 128 elements of a token"},
+             "for each 128 elements of a token; fp8: FP8 as the checkpoint has it, or made with a scale for each "
+             "output; none: 16 bits or more; auto: fp8 of an FP8 checkpoint where the backend computes with it, else "
+             "none"},
     {TRI_OPT(S, kv_cache_dtype), .name = "kv-cache-dtype", .programs = TRI_FOR_STEPS | TRI_FOR_PLAN, .choices = dtypes,
      .also = other_dtypes, .fallback = "auto", .group = "Model",
      .help = "type of the KV cache; auto: float32 on CPUs, the weights' type on GPUs"},

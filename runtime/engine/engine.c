@@ -101,13 +101,35 @@ static tri_status place_experts(tri_engine *e, const tri_engine_config *config, 
   return TRI_OK;
 }
 
+/* FP8 stays where all ranks do well with it: experts move between them as they lie. */
+static tri_status agree_preference(const tri_engine *e, bool *prefers_fp8, tri_error *err) {
+  bool own = e->backend->prefers_fp8, *all;
+  *prefers_fp8 = own;
+  if (e->replica->world->size == 1) return TRI_OK;
+  TRI_CHECK(tri_engine_gather(e->replica, &own, sizeof own, (void **)&all, err));
+  for (int r = 0; r < e->replica->world->size; r++) *prefers_fp8 &= all[r];
+  tri_free(all);
+  return TRI_OK;
+}
+
+static tri_status choose_quantization(tri_engine *e, tri_quantization asked, bool prefers_fp8, tri_error *err) {
+  e->quantization = tri_stored_quantization(&e->model.stored, asked, prefers_fp8);
+  if (e->quantization != TRI_QUANTIZE_FP8 || e->backend->ops.takes_form(e->backend, TRI_F8_E4M3, (tri_groups){0}))
+    return TRI_OK;
+  return tri_fail(err, TRI_UNSUPPORTED, "quantization",
+                  "--quantization fp8: backend %s does not compute with FP8 weights: none widens them to 16 bits",
+                  e->backend->name);
+}
+
 /* The model, this rank's share of it, and the checkpoint: what can fail for reasons of files and options, and takes no
  * memory to speak of. */
-static tri_status prepare(tri_engine *e, const tri_engine_config *config, tri_checkpoint **ckpt, tri_error *err) {
+static tri_status prepare(tri_engine *e, const tri_engine_config *config, bool prefers_fp8, tri_error *err) {
+  tri_checkpoint **ckpt = &e->ckpt;
   TRI_CHECK(tri_model_config_load(config->model_dir, config->config_rules, &e->model, err));
   TRI_CHECK(set_use(&e->model, config, err));
+  TRI_CHECK(choose_quantization(e, config->quantization, prefers_fp8, err));
   tri_parallel p = e->replica->p;
-  p.quantized = config->quantization != TRI_QUANTIZE_NONE;
+  p.quantized = e->quantization != TRI_QUANTIZE_NONE;
   TRI_CHECK(place_experts(e, config, p, err));
   p.placement = e->placement;
   TRI_CHECK(tri_offload_check_experts(&config->offload, &e->model, p, e->backend->deterministic, err));
@@ -257,7 +279,7 @@ static tri_status make_forward(tri_engine *e, const tri_engine_config *config, c
                            .all2all = e->all2all,
                            .all2all_choice = e->all2all_choice,
                            .sampled = e->sampled,
-                           .int8_activations = config->quantization == TRI_QUANTIZE_W8A8,
+                           .int8_activations = e->quantization == TRI_QUANTIZE_W8A8,
                            .progress = &e->progress,
                            .observer = config->observer};
   TRI_CHECK(compare_devices(e, &fc.alike));
@@ -267,7 +289,7 @@ static tri_status make_forward(tri_engine *e, const tri_engine_config *config, c
   tell_hot(e);
   if (e->all2all) TRI_CHECK(tri_forward_reserve_batch(e->forward, e->batch));
   if (!e->model.seq2seq.on) return TRI_OK;
-  return tri_source_create(&fc, ckpt, config->dtype, config->quantization, config->seed, &e->source, err);
+  return tri_source_create(&fc, ckpt, config->dtype, e->quantization, config->seed, &e->source, err);
 }
 
 /* Another program has taken what the ledger counted on: says what it was for. */
@@ -296,13 +318,15 @@ static void close_checkpoint(tri_engine *e) {
 tri_status tri_engine_create(const tri_engine_config *config, tri_backend *backend, tri_replica *replica,
                              tri_engine **out, tri_error *err) {
   tri_engine *e = tri_calloc(1, sizeof *e);
+  bool prefers_fp8;
   tri_status st = e ? TRI_OK : tri_fail(err, TRI_NO_MEMORY, "engine", "no memory");
   if (st != TRI_OK) return tri_engine_agree(replica, st, err);
   e->backend = backend;
   e->replica = replica;
   e->num_micro_batches = replica->p.pp;
   atomic_store(&e->progress.layer, TRI_LAYER_IDLE);
-  TRI_TRY(tri_engine_agree(replica, prepare(e, config, &e->ckpt, err), err));
+  TRI_TRY(agree_preference(e, &prefers_fp8, err));
+  TRI_TRY(tri_engine_agree(replica, prepare(e, config, prefers_fp8, err), err));
   TRI_TRY(compare_placements(e, err));
   TRI_TRY(tri_engine_agree(replica, connect(e, err), err));
   /* After the communicators, whose memory is not to be had any more. */

@@ -25,10 +25,10 @@ typedef struct tri_engine_config {
   const char *model_dir;
   tri_config_rules config_rules; /* of keys of config.json that are not understood */
   tri_load_format load_format;
-  uint64_t seed;      /* of dummy weights */
-  tri_dtype dtype;    /* of matrices in memory; TRI_DTYPE_COUNT: as stored */
-  tri_dtype kv_dtype; /* TRI_DTYPE_COUNT: see tri_kv_dtype */
-  tri_quantization quantization;
+  uint64_t seed;                            /* of dummy weights */
+  tri_dtype dtype;                          /* of matrices in memory; TRI_DTYPE_COUNT: as stored */
+  tri_dtype kv_dtype;                       /* TRI_DTYPE_COUNT: see tri_kv_dtype */
+  tri_quantization quantization;            /* AUTO: see tri_stored_quantization; all ranks must prefer FP8 */
   int max_num_seqs, max_num_batched_tokens; /* 0: see tri_limits_config */
   int block_size;                           /* 0: see tri_limits_block_size */
   int64_t max_model_len;                    /* 0: the model's */
@@ -77,10 +77,11 @@ typedef struct tri_engine {
   tri_expert_placement *placement; /* NULL: linear */
   tri_expert_transfer *transfer;   /* NULL: experts stay where they are */
   tri_shard shard;
-  tri_limits limits;          /* the same on every rank of a replica */
-  tri_ledger ledger;          /* what this rank's memory is for, as it was known before anything was loaded */
-  uint64_t shard_block_bytes; /* of a KV block, on all ranks that hold a part of it */
-  int num_micro_batches;      /* as many as stages */
+  tri_quantization quantization; /* of its weights: never AUTO */
+  tri_limits limits;             /* the same on every rank of a replica */
+  tri_ledger ledger;             /* what this rank's memory is for, as it was known before anything was loaded */
+  uint64_t shard_block_bytes;    /* of a KV block, on all ranks that hold a part of it */
+  int num_micro_batches;         /* as many as stages */
   tri_backend *backend;
   tri_replica *replica;
   tri_all2all *all2all; /* of several data-parallel ranks, else NULL */

@@ -20,7 +20,7 @@ tri_dtype tri_engine_kv_dtype(const tri_engine *e, const tri_engine_config *conf
 static tri_ledger_config ledger_config(const tri_engine *e, const tri_engine_config *config) {
   tri_ledger_config lc = {.dtype = config->dtype,
                           .kv_dtype = tri_engine_kv_dtype(e, config),
-                          .quantization = config->quantization,
+                          .quantization = e->quantization,
                           .kv_bytes = config->kv_bytes,
                           .num_kv_blocks = config->num_kv_blocks,
                           .device = !e->backend->host_memory,

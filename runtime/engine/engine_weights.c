@@ -19,7 +19,7 @@ static tri_status plan_tiers(tri_engine *e, const tri_engine_config *config, tri
         "--enable-eplb moves experts in memory, and weights of this rank are streamed: give one of them up");
   /* A missing folder is refused before minutes of loading. */
   if (config->offload.nvme_path) TRI_CHECK(tri_offload_folders_check(config->offload.nvme_path, err));
-  TRI_CHECK(tri_weight_map_make(&e->model, &e->shard, e->ckpt, config->dtype, config->quantization, NULL, &m, err));
+  TRI_CHECK(tri_weight_map_make(&e->model, &e->shard, e->ckpt, config->dtype, e->quantization, NULL, &m, err));
   tri_status st = tri_offload_plan(&config->offload, &e->model, &m, e->shard.layers.count, e->ledger.weights_room,
                                    !e->backend->host_memory, &e->tiers, err);
   tri_weight_map_free(&m);
@@ -87,6 +87,38 @@ static void tell_host(const tri_engine *e) {
   if (!tri_pages_lock(w->host_memory, w->host_bytes)) tell_unlocked("experts on the host", w->host_bytes, errno);
 }
 
+/* Why matrices of FP8 did not stay so; "" where they did, or none was. */
+static const char *why_widened(const tri_engine *e) {
+  if (!tri_stored_has_fp8(&e->model.stored) || e->quantization == TRI_QUANTIZE_FP8) return "";
+  if (e->quantization != TRI_QUANTIZE_NONE) return ": --quantization asks for it";
+  if (e->backend->prefers_fp8) return ": --quantization none";
+  return e->backend->host_memory ? ": these CPUs are slower with FP8 (--quantization fp8 keeps it)"
+                                 : ": this backend does not compute with FP8 yet";
+}
+
+/* Says what became of a quantized checkpoint. */
+static void tell_stored(const tri_engine *e) {
+  const tri_weights *w = e->weights;
+  double scaled = 0, wide = 0;
+  int num_scaled = 0, num_wide = 0;
+  const char *form = "", *type = "";
+  char text[TRI_STORED_TEXT];
+  if (e->model.stored.method == TRI_STORED_PLAIN || !tri_replica_is_leader(e->replica)) return;
+  for (int l = 0; l < e->shard.layers.count; l++)
+    for (int id = 0; id < TRI_W_COUNT; id++) {
+      const tri_weight *t = &w->layers[l].w[id];
+      double bytes = (double)t->n * t->k * (double)tri_dtype_size(t->dtype);
+      if (!t->data || t->k == 1) continue;
+      *(t->scale ? &num_scaled : &num_wide) += 1;
+      *(t->scale ? &scaled : &wide) += bytes;
+      *(t->scale ? &form : &type) = tri_dtype_name(t->dtype);
+    }
+  tri_log(TRI_LOG_INFO, "engine",
+          "the checkpoint is %s: %d matrices of this rank's layers are %s in memory (%.1f MiB), %d are %s (%.1f MiB)%s",
+          tri_stored_text(&e->model.stored, text), num_scaled, *form ? form : "quantized", scaled / 0x1p20, num_wide,
+          *type ? type : "wider", wide / 0x1p20, why_widened(e));
+}
+
 static int local_ranks_of(const tri_engine_config *config) { return config->local_ranks ? config->local_ranks : 1; }
 
 tri_status tri_engine_load_weights(tri_engine *e, const tri_engine_config *config, tri_error *err) {
@@ -98,10 +130,11 @@ tri_status tri_engine_load_weights(tri_engine *e, const tri_engine_config *confi
                            .shard = &e->shard,
                            .ckpt = e->ckpt,
                            .dtype = config->dtype,
-                           .quantization = config->quantization,
+                           .quantization = e->quantization,
                            .seed = config->seed,
                            .tiers = e->tiers};
   TRI_CHECK(tri_weights_make(&wc, &e->weights, err));
+  tell_stored(e);
   tell_host(e);
   if (!e->tiers) return TRI_OK;
   tri_offload_ranks ranks = {.local_ranks = local_ranks_of(config), .split = e->split, .host_room = e->host_room};
@@ -118,7 +151,7 @@ tri_status tri_engine_load_weights(tri_engine *e, const tri_engine_config *confi
 static tri_status find_home(const tri_engine *e, const tri_engine_config *config, size_t *bytes, tri_error *err) {
   tri_weight_map m;
   if (!e->ledger.streams) return TRI_OK;
-  TRI_CHECK(tri_weight_map_make(&e->model, &e->shard, e->ckpt, config->dtype, config->quantization, NULL, &m, err));
+  TRI_CHECK(tri_weight_map_make(&e->model, &e->shard, e->ckpt, config->dtype, e->quantization, NULL, &m, err));
   bool fits = tri_offload_home_bytes(&m, e->shard.layers.count, bytes);
   tri_weight_map_free(&m);
   return fits ? TRI_OK : TRI_OVERFLOW;

@@ -280,6 +280,11 @@ bool tri_stored_has_fp8(const tri_stored *s) {
   return false;
 }
 
+tri_quantization tri_stored_quantization(const tri_stored *s, tri_quantization asked, bool prefers_fp8) {
+  if (asked != TRI_QUANTIZE_AUTO) return asked;
+  return prefers_fp8 && tri_stored_has_fp8(s) ? TRI_QUANTIZE_FP8 : TRI_QUANTIZE_NONE;
+}
+
 static void shared_by(const tri_stored_scheme *s, char *out, size_t size) {
   if (!s->rows && !s->cols)
     snprintf(out, size, "a scale for each matrix");

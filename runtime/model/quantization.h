@@ -14,6 +14,7 @@
 
 #include "base/dtype.h"
 #include "base/json/json.h"
+#include "base/kinds.h"
 #include "base/status.h"
 
 enum { TRI_MAX_SCHEMES = 16 };
@@ -47,6 +48,8 @@ typedef struct tri_stored {
 tri_status tri_stored_read(const tri_json *config, tri_dtype model_dtype, tri_stored *out, tri_error *err);
 /* Returns whether it has matrices of FP8. */
 bool tri_stored_has_fp8(const tri_stored *s);
+/* Returns what weights become where `asked` may be AUTO; prefers_fp8: the backend's. Never AUTO. */
+tri_quantization tri_stored_quantization(const tri_stored *s, tri_quantization asked, bool prefers_fp8);
 /* "FP8, a scale for 128 x 128 weights", for people. */
 enum { TRI_STORED_TEXT = 160 };
 const char *tri_stored_text(const tri_stored *s, char out[TRI_STORED_TEXT]);

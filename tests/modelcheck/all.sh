@@ -65,6 +65,13 @@ every() {
   echo "$out" | grep -B 8 -E '^WRONG|ERROR' | tail -n 60
 }
 
+# stored SKIPPED RANKS ARG...: FP8 that stays as it is stored has the answers of the widened weights
+stored() {
+  pattern='fp8_*'
+  every "$@" --quantization fp8
+  pattern='*'
+}
+
 single() {
   every '' 0 --backend ref
   every '' 0
@@ -79,6 +86,10 @@ single() {
   pattern='*'
   every '' 0 --quantization int8
   every '' 0 --quantization w8a8
+  every 'deepseek_v3 deepseek_v3_direct' 0 --quantization fp8 # a flipped expert moves half of their prompts
+  stored '' 0 --backend ref
+  stored '' 0 --dtype bfloat16 --limit 1e-3
+  stored '' 0 --deterministic --chunk 3 --threads 2
   for name in bert albert_odd distilbert; do
     check 0 0 "$checkpoints/$name" --pooling mean
     check 0 0 "$checkpoints/$name" --pooling cls --backend ref
@@ -259,6 +270,8 @@ single_streamed() {
   as_resident '' 0 -- --nvme-path "$packs" --offload-prefetch-step 3 --forward-chunk 3 # the same packs again
   pattern='[gl]*_odd'
   as_resident '' 0 --quantization int8 -- --nvme-path "$packs/a,$packs/b,$packs/c"
+  pattern='fp8_*'
+  as_resident '' 0 --quantization fp8 -- --nvme-path "$packs"
   one_of_two_streamed
   # Without a place for a pack, and a model that is not streamed.
   check 3 0 "$checkpoints/gpt2" --offload-weights nvme
@@ -413,6 +426,9 @@ host_experts() {
   hot 0 --hot-experts 2 --chunk 3 --threads 2
   hot 0 --hot-experts 2 --offload-weights nvme --nvme-path "$packs" --forward-chunk 3
   hot 0 --hot-experts 3 --quantization int8
+  pattern='fp8_deepseek_v3'
+  hot 0 --hot-experts 3 --quantization fp8
+  pattern='*'
   check 3 0 "$checkpoints/mixtral_odd" --cpu-moe --hot-experts 2 --deterministic
   check 3 0 "$checkpoints/mixtral_odd" --hot-experts 2
   # Nothing that a host could compute, and what the host's part does not go with.
@@ -517,6 +533,7 @@ experts)
   experts 2 1 1 -ep 2 --num-redundant-experts 3
   placed 2 1 -ep 2
   experts 4 1 1 -ep 2 --num-redundant-experts 2 --move-experts
+  stored "$dense" 4 -tp 4 -ep 2 --num-redundant-experts 2 --move-experts
   ;;
 shards)
   experts 1 1 2 -ep 2 --all2all-backend auto
@@ -526,6 +543,7 @@ shards)
   experts 1 2 2 -ep 2 --all2all-backend allgather
   experts 1 1 2 -ep 2 --num-redundant-experts 3
   experts 2 1 2 -ep 2 --num-redundant-experts 2 --expert-placement-strategy round_robin
+  stored "$dense" 2 -dp 2 -ep 2 --num-redundant-experts 3
   placed 1 2 -ep 2
   placed 2 2 -ep 2 --all2all-backend coordinated
   experts 2 1 2 -ep 4 --num-redundant-experts 2 --move-experts
@@ -563,6 +581,7 @@ cuda-*x*)
   whole=
   [ "$pp" = 1 ] || whole='t5_odd t5_plain bart_odd marian_odd' # encoder-decoders are not cut into stages
   every "$whole" $((tp * pp)) -tp "$tp" -pp "$pp" --chunk 5
+  stored "$whole" $((tp * pp)) -tp "$tp" -pp "$pp"
   pattern='[gm]*_odd' # Conv1D, fused, grouped, stacked
   every "$whole" $((tp * pp)) -tp "$tp" -pp "$pp" --quantization int8
   ;;

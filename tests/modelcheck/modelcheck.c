@@ -66,7 +66,10 @@ static const tri_option options[] = {
     {TRI_OPT(struct mc_args, dtype), .name = "dtype", .choices = dtypes, .fallback = "auto",
      .help = "type of the weights in memory; auto: as stored"},
     {TRI_OPT(struct mc_args, quantization), .name = "quantization", .alias = "q", .choices = tri_quantization_names,
-     .fallback = "none", .help = "int8 weights (int8) and inputs (w8a8) of linear layers: what they cost"},
+     .fallback = "none",
+     .help =
+         "int8 weights (int8) and inputs (w8a8) of linear layers, or fp8 weights: what they cost; fp8 that is stored "
+         "costs nothing"},
     {TRI_OPT(struct mc_args, kv_dtype), .name = "kv-cache-dtype", .choices = dtypes, .fallback = "float32",
      .help = "type of the KV cache"},
     {TRI_OPT(struct mc_args, deterministic), .name = "deterministic", .fallback = "false",
@@ -413,7 +416,7 @@ static tri_status decode(struct mc_check *c, uint32_t tokens[][MAX_GREEDY]) {
  * moves its prompt further than rounding does. Fewer than half of the prompts may be moved so. */
 static bool may_be_moved(const struct mc_check *c, double error, int moved) {
   bool has_experts = c->engine->model.moe.num_experts > 0;
-  return c->a.quantization && has_experts && error <= 4 * mc_limit(c) && 2 * (moved + 1) < c->exp.num_prompts;
+  return c->rounds && has_experts && error <= 4 * mc_limit(c) && 2 * (moved + 1) < c->exp.num_prompts;
 }
 
 /* Returns the shard's leader's judgement. Prints the group's leader's figures, and all that is wrong. */
@@ -426,8 +429,7 @@ static bool judge(const struct mc_check *c, uint32_t tokens[][MAX_GREEDY], const
     bool is_near = errors[i] <= limit || may_be_moved(c, errors[i], moved);
     moved += errors[i] > limit;
     while (same < c->exp.num_greedy && tokens[i][same] == (uint32_t)c->exp.greedy[i][same]) same++;
-    bool ok =
-        is_near && (c->a.quantization || mc_greedy_right(c, i, same, same < c->exp.num_greedy ? tokens[i][same] : 0));
+    bool ok = is_near && (c->rounds || mc_greedy_right(c, i, same, same < c->exp.num_greedy ? tokens[i][same] : 0));
     agreed += same;
     if (tri_replica_is_leader(&c->replica) || !ok)
       printf("prompt %d (%d tokens): nmse %.2e, greedy %d of %d%s\n", i, c->exp.len[i], errors[i], same,
@@ -435,7 +437,7 @@ static bool judge(const struct mc_check *c, uint32_t tokens[][MAX_GREEDY], const
     right &= ok;
     *worst = !(errors[i] <= *worst) ? errors[i] : *worst;
   }
-  if (c->a.quantization && tri_replica_is_leader(&c->replica))
+  if (c->rounds && tri_replica_is_leader(&c->replica))
     printf("quantization %s: worst nmse %.2e, greedy %d of %d\n", tri_quantization_names[c->a.quantization], *worst,
            agreed, c->exp.num_prompts * c->exp.num_greedy);
   return right;
@@ -458,7 +460,7 @@ static tri_status check_prompts(struct mc_check *c, bool *right) {
   TRI_TRY(decode(c, tokens));
   TRI_TRY(wait_steps(c, dp - 1 - c->replica.p.dp_rank));
   *right = judge(c, tokens, errors, &worst);
-  if (!c->a.quantization) *right &= mc_hidden_right(c, worst_hidden);
+  if (!c->rounds) *right &= mc_hidden_right(c, worst_hidden);
   TRI_TRY(mc_check_reads(c, right));
   show_hot(c);
   wrong = !*right;
@@ -477,6 +479,7 @@ static tri_status set_up(struct mc_check *c, tri_pool *pool, tri_error *err) {
   tri_model_config model;
   TRI_TRY(tri_model_config_load(c->dir, (tri_config_rules){0}, &model, err));
   TRI_TRY(read_expected(c->dir, model.encoder, &c->exp, err));
+  c->rounds = c->a.quantization && !(c->a.quantization == TRI_QUANTIZE_FP8 && tri_stored_has_fp8(&model.stored));
   TRI_TRY(mc_rounding_read(c, model.seq2seq.on, err));
   tri_backend_config bc = {
       .name = c->a.backend, .device = c->local_rank, .deterministic = c->a.deterministic, .pool = pool};

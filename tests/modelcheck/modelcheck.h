@@ -57,6 +57,7 @@ struct mc_trace {
 
 struct mc_check {
   struct mc_args a;
+  bool rounds; /* weights are rounded: answers differ */
   const char *dir;
   int local_rank;
   tri_replica replica;

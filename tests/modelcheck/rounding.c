@@ -79,9 +79,10 @@ static tri_status read_close(struct mc_check *c, const tri_json *root, tri_error
 }
 
 /* Whether the reference was measured doing what is asked for here. */
-static bool is_wanted(const struct mc_args *a) {
+static bool is_wanted(const struct mc_check *c) {
+  const struct mc_args *a = &c->a;
   bool same_kv = a->kv_dtype == TRI_F32 || a->kv_dtype == a->dtype;
-  return (a->dtype == TRI_F16 || a->dtype == TRI_BF16) && same_kv && !a->quantization;
+  return (a->dtype == TRI_F16 || a->dtype == TRI_BF16) && same_kv && !c->rounds;
 }
 
 tri_status mc_rounding_read(struct mc_check *c, bool seq2seq, tri_error *err) {
@@ -90,7 +91,7 @@ tri_status mc_rounding_read(struct mc_check *c, bool seq2seq, tri_error *err) {
   char path[4200];
   tri_status st = TRI_OK;
   snprintf(path, sizeof path, "%s/rounding.json", c->dir);
-  if (!is_wanted(&c->a) || access(path, F_OK)) return TRI_OK;
+  if (!is_wanted(c) || access(path, F_OK)) return TRI_OK;
   TRI_TRY(tri_json_read_file(path, MAX_BYTES, &doc, err));
   const tri_json *root = tri_json_root(doc), *type;
   r->type = c->a.dtype == TRI_F16 ? "float16" : "bfloat16";
@@ -112,7 +113,8 @@ cleanup:
 double mc_limit(const struct mc_check *c) {
   const struct mc_args *a = &c->a;
   if (a->limit > 0) return a->limit;
-  if (a->quantization) return a->quantization == TRI_QUANTIZE_W8A8 ? 1e-1 : 5e-2;
+  /* FP8 has three bits of fraction, w8a8 rounds twice. */
+  if (c->rounds) return a->quantization == TRI_QUANTIZE_INT8 ? 5e-2 : 1e-1;
   if (c->rounding.known && c->rounding.nmse >= 0) return fmax(share * c->rounding.nmse, most_exact);
   if (a->dtype == TRI_BF16 || a->kv_dtype == TRI_BF16) return 1e-2;
   if (a->dtype == TRI_F16 || a->kv_dtype == TRI_F16) return 1e-4;

@@ -217,7 +217,7 @@ tri_status mc_check_seq2seq(struct mc_check *c, bool *right) {
   *right = true;
   for (int i = 0; leader && i < c->exp.num_prompts; i++) {
     int beams = found[i][0] + found[i][1] + found[i][2];
-    bool same_text = c->a.quantization || mc_greedy_right(c, i, same[i], next[i]);
+    bool same_text = c->rounds || mc_greedy_right(c, i, same[i], next[i]);
     bool ok = error[i] <= limit && same_text;
     missed += MC_SEARCHES - beams;
     printf("source %d: nmse %.2e (limit %.2g), greedy %d of %d, beam searches %d of %d%s\n", i, error[i], limit,
@@ -225,7 +225,7 @@ tri_status mc_check_seq2seq(struct mc_check *c, bool *right) {
     worse(&worst, error[i]);
     *right &= ok;
   }
-  if (leader && !c->a.quantization && !mc_beams_right(c, missed)) {
+  if (leader && !c->rounds && !mc_beams_right(c, missed)) {
     printf("%d of %d beam searches end elsewhere (the reference's in this type: %d)   <-- wrong\n", missed,
            c->exp.num_prompts * MC_SEARCHES, c->rounding.missed);
     *right = false;

@@ -378,12 +378,13 @@ static tri_status parse(const char *option, const char *value, int *quantization
 START_TEST(the_option) {
   tri_error err = {0};
   int got;
-  ck_assert(parse(NULL, NULL, &got, &err) == TRI_OK && got == TRI_QUANTIZE_NONE);
+  ck_assert(parse(NULL, NULL, &got, &err) == TRI_OK && got == TRI_QUANTIZE_AUTO);
   ck_assert(parse("--quantization", "none", &got, &err) == TRI_OK && got == TRI_QUANTIZE_NONE);
   ck_assert(parse("--quantization", "int8", &got, &err) == TRI_OK && got == TRI_QUANTIZE_INT8);
   ck_assert(parse("-q", "w8a8", &got, &err) == TRI_OK && got == TRI_QUANTIZE_W8A8);
-  ck_assert(parse("--quantization", "fp8", &got, &err) == TRI_INVALID_ARGUMENT);
-  ck_assert_ptr_nonnull(strstr(err.message, "none, int8, w8a8"));
+  ck_assert(parse("--quantization", "fp8", &got, &err) == TRI_OK && got == TRI_QUANTIZE_FP8);
+  ck_assert(parse("--quantization", "fp4", &got, &err) == TRI_INVALID_ARGUMENT);
+  ck_assert_ptr_nonnull(strstr(err.message, "none, int8, w8a8, fp8, auto"));
 }
 END_TEST
 

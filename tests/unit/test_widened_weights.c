@@ -362,7 +362,7 @@ static void compare(tri_backend *be, const tri_model_config *c, const tri_model_
   for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
     tri_error err = {0};
     if (fp8 && ways[i].q == TRI_QUANTIZE_FP8) continue; /* its own codes stay */
-    be->host_memory = host && i % 2; /* else through the room, as to a device */
+    be->host_memory = host && i % 2;                    /* else through the room, as to a device */
     tri_weights *w = load(be, c, ckpts[0], p, ways[i].type, ways[i].q, ways[i].piece, &err);
     ck_assert_msg(w != NULL, "%s: %s", name, err.message);
     be->host_memory = host;

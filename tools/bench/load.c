@@ -64,6 +64,7 @@ struct bench {
   tri_model_config model;
   tri_shard shard;
   tri_checkpoint *ckpt;
+  tri_quantization quantization;
   double load[MAX_ROUNDS], floor[MAX_ROUNDS]; /* seconds */
   double read_bytes, file_bytes;
   size_t weight_bytes;
@@ -162,7 +163,7 @@ static tri_status time_load(struct bench *b, double *seconds, tri_error *err) {
   drop_cache(b);
   int64_t start = tri_now_ns();
   tri_status st = tri_weights_load_with(b->backend, &b->model, &b->shard, b->ckpt, dtype_of(&b->o.serve),
-                                        (tri_quantization)b->o.serve.quantization, &b->io, &w, err);
+                                        b->quantization, &b->io, &w, err);
   *seconds = (double)(tri_now_ns() - start) * 1e-9;
   if (st != TRI_OK) return st;
   b->read_bytes = (double)w->read_bytes;
@@ -191,15 +192,16 @@ static tri_status set_up(struct bench *b, tri_error *err) {
   tri_parallel p = {.tp = y.tp, .pp = 1, .dp = y.dp, .ep = y.ep};
   TRI_TRY(tri_shard_make(&b->model, p, &b->shard, err));
   TRI_TRY(tri_checkpoint_open(o->model, &b->ckpt, err));
-  TRI_TRY(tri_weight_map_make(&b->model, &b->shard, b->ckpt, dtype_of(o), (tri_quantization)o->quantization, NULL, &map,
-                              err));
-  b->weight_bytes = map.bytes;
-  tri_weight_map_free(&map);
   b->threads = o->threads ? o->threads : tri_topo_num_cores();
   TRI_TRY(tri_topo_assign(0, 1, b->threads, pins, &oversubscribed));
   TRI_TRY(tri_pool_create(b->threads, pins, oversubscribed ? 0 : 200, &b->pool));
   tri_backend_config bc = {.name = strcmp(o->backend, "auto") ? o->backend : "cpu", .pool = b->pool};
   TRI_TRY(tri_backend_create(&bc, &b->backend, err));
+  b->quantization =
+      tri_stored_quantization(&b->model.stored, (tri_quantization)o->quantization, b->backend->prefers_fp8);
+  TRI_TRY(tri_weight_map_make(&b->model, &b->shard, b->ckpt, dtype_of(o), b->quantization, NULL, &map, err));
+  b->weight_bytes = map.bytes;
+  tri_weight_map_free(&map);
 cleanup:
   return st == TRI_OK || err->status ? st : tri_fail(err, st, "", "%s", tri_status_text(st));
 }

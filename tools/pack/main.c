@@ -35,6 +35,7 @@ static tri_options_spec spec = {
 
 struct packing {
   const tri_serve_options *o;
+  tri_quantization quantization;
   tri_model_config model;
   tri_checkpoint *ckpt;
   tri_expert_placement *placement;
@@ -106,7 +107,7 @@ static tri_parallel rank_of(const struct packing *p, int rank) {
                         .tp_rank = rank % y->tp,
                         .dp_rank = rank / y->tp % y->dp,
                         .pp_rank = rank / y->tp / y->dp,
-                        .quantized = p->o->quantization != TRI_QUANTIZE_NONE,
+                        .quantized = p->quantization != TRI_QUANTIZE_NONE,
                         .placement = p->placement,
                         .host_experts = tri_offload_host_experts(&p->offload, true)};
 }
@@ -121,13 +122,22 @@ static tri_status pack_rank(const struct packing *p, int rank, tri_error *err) {
                            .shard = &shard,
                            .ckpt = p->ckpt,
                            .dtype = p->o->dtype == TRI_SERVE_AUTO ? TRI_DTYPE_COUNT : (tri_dtype)p->o->dtype,
-                           .quantization = (tri_quantization)p->o->quantization,
+                           .quantization = p->quantization,
                            .seed = p->o->seed};
   TRI_CHECK(tri_offload_make_pack(p->o->nvme_path, &wc, show, &stop, path, &made, err));
   /* stdout has the results, a line each; progress goes to stderr. */
   printf("rank %d: %s %s\n", rank, path, made ? "made" : "was there");
   fflush(stdout);
   return TRI_OK;
+}
+
+/* Returns what the backend would have that reads the pack on this host. */
+static bool prefers_fp8(const tri_serve_options *o) {
+  tri_backend *be = NULL;
+  if (tri_backend_create(&(tri_backend_config){.name = o->backend}, &be, NULL) != TRI_OK) return tri_cpu_prefers_fp8();
+  bool prefers = be->prefers_fp8;
+  tri_backend_destroy(be);
+  return prefers;
 }
 
 static tri_status set_up(struct packing *p, tri_error *err) {
@@ -138,6 +148,7 @@ static tri_status set_up(struct packing *p, tri_error *err) {
     return tri_fail(err, TRI_UNSUPPORTED, "model", "only the weights of decoders are streamed, and %s is none",
                     p->model.arch->model_type);
   TRI_CHECK(tri_serve_layout_make(o, &p->layout, err));
+  p->quantization = tri_stored_quantization(&p->model.stored, (tri_quantization)o->quantization, prefers_fp8(o));
   if (o->load_format != TRI_LOAD_DUMMY) TRI_CHECK(tri_checkpoint_open(o->model, &p->ckpt, err));
   tri_expert_placement_config pc = {.ep = p->layout.ep,
                                     .strategy = (tri_expert_strategy)o->expert_placement_strategy,

@@ -125,7 +125,6 @@ static tri_status plan(const struct plan_options *o, const tri_model_config *c, 
   const tri_serve_options *v = &o->serve;
   struct plan p = {.o = o, .c = c, .ckpt = ckpt};
   p.ledger = (tri_ledger_config){.dtype = v->dtype == TRI_SERVE_AUTO ? TRI_DTYPE_COUNT : (tri_dtype)v->dtype,
-                                 .quantization = (tri_quantization)v->quantization,
                                  .kv_bytes = (int64_t)v->kv_cache_memory,
                                  .num_kv_blocks = v->num_kv_blocks};
   tri_dtype kv = v->kv_cache_dtype == TRI_SERVE_AUTO ? TRI_DTYPE_COUNT : (tri_dtype)v->kv_cache_dtype;

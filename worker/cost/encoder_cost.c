@@ -11,7 +11,7 @@
 enum { OBSERVED = 64 }; /* steps after which the scheduler gets the refined table */
 
 /* Everything that decides how long a step takes. A quote or backslash of a device's name would need escapes in JSON. */
-static void make_key(const tri_engine *e, tri_quantization quantization, int threads, char out[TRI_ENCODER_COST_KEY]) {
+static void make_key(const tri_engine *e, int threads, char out[TRI_ENCODER_COST_KEY]) {
   const tri_limits *l = &e->limits;
   const tri_backend *be = e->backend;
   char device[TRI_TACTICS_KEY];
@@ -21,8 +21,8 @@ static void make_key(const tri_engine *e, tri_quantization quantization, int thr
            "version %s, model %016llx, weights %s, quantization %s, tp %d, pp %d, %d threads, backend %s %s, %s, "
            "limits %d %d %d",
            TRIREME_VERSION, (unsigned long long)tri_model_config_hash(&e->model), tri_dtype_name(e->weights->gemms),
-           tri_quantization_names[quantization], e->replica->p.tp, e->replica->p.pp, threads, be->name, be->isa, device,
-           l->max_model_len, l->max_num_seqs, l->max_num_batched_tokens);
+           tri_quantization_names[e->quantization], e->replica->p.tp, e->replica->p.pp, threads, be->name, be->isa,
+           device, l->max_model_len, l->max_num_seqs, l->max_num_batched_tokens);
 }
 
 static void keep(const tri_encoder_cost *c) {
@@ -33,13 +33,12 @@ static void keep(const tri_encoder_cost *c) {
             err.message[0] ? err.message : tri_status_text(st));
 }
 
-tri_status tri_encoder_cost_start(const tri_engine *e, const tri_serve_options *o, int threads,
-                                  const tri_batch_measure *m, tri_encoder_cost *out) {
+tri_status tri_encoder_cost_start(const tri_engine *e, int threads, const tri_batch_measure *m, tri_encoder_cost *out) {
   const tri_limits *l = &m->limits;
   tri_error err = {0};
   *out = (tri_encoder_cost){0};
   tri_batch_cost_init(&out->table, l->max_model_len, l->max_num_seqs, l->max_num_batched_tokens);
-  make_key(e, (tri_quantization)o->quantization, threads, out->key);
+  make_key(e, threads, out->key);
   tri_batch_cost_file_path(out->key, out->path);
   tri_status st = tri_batch_cost_file_read(out->path, out->key, &out->table, &err);
   out->known = st == TRI_OK;

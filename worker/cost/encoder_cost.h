@@ -25,8 +25,7 @@ typedef struct tri_encoder_cost {
 
 /* Reads the table of this model and machine, of which the pool has so many threads, or measures it in the time that *m
  * has, and keeps it. Returns what a step returned that failed. */
-tri_status tri_encoder_cost_start(const tri_engine *e, const tri_serve_options *o, int threads,
-                                  const tri_batch_measure *m, tri_encoder_cost *out);
+tri_status tri_encoder_cost_start(const tri_engine *e, int threads, const tri_batch_measure *m, tri_encoder_cost *out);
 
 /* A step begins, with nothing else under way: what it takes will be observed. */
 void tri_encoder_cost_begin(tri_encoder_cost *c, const tri_plan_header *plan, int64_t now_ns);

@@ -44,11 +44,11 @@ static tri_status find_machine(const tri_engine *e, const tri_cost_share *share,
 }
 
 static tri_status find_share(const tri_serve_options *o, const tri_engine *e, tri_cost_share *out, tri_error *err) {
-  bool stored = o->dtype == TRI_SERVE_AUTO && o->quantization == TRI_QUANTIZE_NONE;
+  bool stored = o->dtype == TRI_SERVE_AUTO && e->quantization == TRI_QUANTIZE_NONE;
   tri_dtype given = o->dtype == TRI_SERVE_AUTO ? TRI_DTYPE_COUNT : (tri_dtype)o->dtype;
   *out = (tri_cost_share){0};
-  return tri_cost_share_add(&e->model, &e->shard, stored ? e->ledger.weight_type : given,
-                            (tri_quantization)o->quantization, TRI_F32, out, err);
+  return tri_cost_share_add(&e->model, &e->shard, stored ? e->ledger.weight_type : given, e->quantization, TRI_F32, out,
+                            err);
 }
 
 tri_status tri_rank_cost_find(const tri_serve_options *o, const tri_engine *e, tri_rank_cost *out, tri_error *err) {

@@ -474,7 +474,7 @@ static tri_status weigh_batches(struct leader *ld) {
   if (!ld->embeds) return TRI_OK;
   m.until_ns = tri_now_ns() + (w->opts.warmup ? MEASURE_NS : 0);
   tri_start_watch_phase(&w->start_watch, "measuring batches", &w->warm_steps);
-  TRI_CHECK(tri_encoder_cost_start(w->engine, &w->opts, tri_pool_size(w->pool), &m, &ld->cost));
+  TRI_CHECK(tri_encoder_cost_start(w->engine, tri_pool_size(w->pool), &m, &ld->cost));
   if (!ld->cost.known) return TRI_OK;
   tri_dp_ranks_set_batch_cost(ld->dp_ranks, &ld->cost.table);
   return TRI_OK;
