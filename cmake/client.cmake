@@ -57,6 +57,9 @@ function(command_tool name dir)
 endfunction()
 command_tool(trireme-bench-serve tools/serve_bench)
 command_tool(trireme-top tools/top PkgConfig::NCURSES)
+if(TARGET tri_tokenizer) # for texts that are longer than a prompt
+  command_tool(trireme-eval tools/eval tri_tokenizer)
+endif()
 
 # The HTTP gateway; main.c is kept out of the library so that tests can link it.
 if(EVENT_FOUND AND TARGET tri_jinja)

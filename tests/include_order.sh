@@ -76,6 +76,7 @@ check() {
       folder("client/cmd", below " text/tokenizer/ client/openai/ client/cmd/")
       folder("client/talk", below " text/tokenizer/ client/chat/")
       folder("client/gateway", "base/ comm/wire/ text/tokenizer/ client/trireme.h client/chat/ client/openai/ client/gateway/")
+      folder("tools/eval", below " text/tokenizer/ tools/eval/")
       folder("tools/serve_bench", below " tools/serve_bench/")
       folder("tools/template", "base/ text/jinja/jinja.h client/chat/")
       folder("tools/top", below " tools/top/")
@@ -144,7 +145,7 @@ self_test() {
   dir=$(mktemp -d) || exit 1
   trap 'rm -rf "$dir"' EXIT
   for folder in base runtime/model/arch text/unicode text/tokenizer text/jinja runtime/load runtime/step runtime/forward runtime/engine \
-    runtime/cost kernels/cpu comm/device comm/wire offload worker/schedule worker/cost worker/placement worker/process tools/bench coordinator/up coordinator/net coordinator/replicas coordinator/queue coordinator/jobs coordinator/stats client/chat client/cli client/cmd client/openai client/gateway tools/serve_bench; do
+    runtime/cost kernels/cpu comm/device comm/wire offload worker/schedule worker/cost worker/placement worker/process tools/bench coordinator/up coordinator/net coordinator/replicas coordinator/queue coordinator/jobs coordinator/stats client/chat client/cli client/cmd client/openai client/gateway tools/eval tools/serve_bench; do
     mkdir -p "$dir/$folder"
   done
   printf '#include <stdio.h>\n#include "base/mem.h"\n' >"$dir/kernels/good.c"
@@ -209,6 +210,8 @@ client/openai/x.c "client/gateway/gateway.h"
 client/gateway/x.c "client/cmd/cmd.h"
 client/gateway/x.c "client/cli/cli.h"
 client/x.c "client/cli/cli.h"
+tools/eval/x.c "client/cmd/cmd.h"
+tools/eval/x.c "client/chat/chat_prompt.h"
 tools/serve_bench/x.c "client/cmd/cmd.h"
 tools/serve_bench/x.c "worker/scheduler.h"
 client/x.c "runtime/engine/engine.h"

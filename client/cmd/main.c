@@ -25,6 +25,7 @@ static const cmd_command commands[] = {
     {"journal", cmd_journal, NULL, "list or remove the journals of this user's clusters", NULL},
     {"template", NULL, "trireme-template", "show the prompt that a chat template renders from messages", NULL},
     {"bench", bench, NULL, "measure latency and throughput", NULL},
+    {"eval", NULL, "trireme-eval", "measure perplexity, and how far two clusters agree", NULL},
     {"keygen", cmd_keygen, NULL, "make a CURVE key pair for tcp:// endpoints", NULL},
 };
 enum { NUM_COMMANDS = sizeof commands / sizeof *commands };

@@ -15,7 +15,7 @@ _trireme() {
   local -a path=("${COMP_WORDS[0]}" "$cmd")
   COMPREPLY=()
   if ((COMP_CWORD == 1)); then
-    mapfile -t COMPREPLY < <(compgen -W 'serve up gateway submit chat embed classify status top cancel plan pack doctor journal template bench keygen help --help --version' -- "$cur")
+    mapfile -t COMPREPLY < <(compgen -W 'serve up gateway submit chat embed classify status top cancel plan pack doctor journal template bench eval keygen help --help --version' -- "$cur")
     return
   fi
   case $prev in
@@ -35,11 +35,14 @@ _trireme() {
       mapfile -t COMPREPLY < <(compgen -W 'cancel continue' -- "$cur")
       return
       ;;
+    --text)
+      [[ $cmd == eval ]] && mapfile -t COMPREPLY < <(compgen -f -- "$cur") && return
+      ;;
   esac
-  [[ $cmd =~ ^(serve|up|plan|pack|chat)$ && $COMP_CWORD == 2 && $cur != -* ]] && mapfile -t COMPREPLY < <(compgen -d -- "$cur") && return
+  [[ $cmd =~ ^(serve|up|plan|pack|chat|eval)$ && $COMP_CWORD == 2 && $cur != -* ]] && mapfile -t COMPREPLY < <(compgen -d -- "$cur") && return
   case $cmd in
     help)
-      mapfile -t COMPREPLY < <(compgen -W 'serve up gateway submit chat embed classify status top cancel plan pack doctor journal template bench keygen' -- "$cur")
+      mapfile -t COMPREPLY < <(compgen -W 'serve up gateway submit chat embed classify status top cancel plan pack doctor journal template bench eval keygen' -- "$cur")
       return
       ;;
     bench)
