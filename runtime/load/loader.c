@@ -40,6 +40,7 @@ static tri_status load_run(tri_load *l, const tri_slice *s) {
   for (int64_t i = 0, n; i < all; i += n) {
     size_t skew = (l->tensor->offset + l->base + at + (uint64_t)i * esize) % TRI_READER_BLOCK;
     n = (int64_t)((l->most - skew) / esize);
+    if (!n) return row_too_long(l, skew + esize); /* of pieces no larger than a block */
     if (n > all - i) n = all - i;
     /* One row of n elements, at the place where they belong. */
     p.slice.dst_row = s->dst_row + i / s->cols;
@@ -264,8 +265,9 @@ static bool is_extra(const tri_model_config *c, const char *name) {
 
 /* Scales of a quantized KV cache: ours is not. */
 static bool is_of_cache(const tri_model_config *c, const char *name) {
-  static const char *const names[] = {"layers.%d.self_attn.k_scale", "layers.%d.self_attn.v_scale",
-                                      "layers.%d.self_attn.q_scale", "layers.%d.self_attn.kv_scale"};
+  static const char *const names[] = {"layers.%d.self_attn.k_scale",        "layers.%d.self_attn.v_scale",
+                                      "layers.%d.self_attn.q_scale",        "layers.%d.self_attn.kv_scale",
+                                      "layers.%d.self_attn.k_proj.k_scale", "layers.%d.self_attn.v_proj.v_scale"};
   int layer;
   for (size_t i = 0; i < sizeof names / sizeof *names; i++)
     if (c->stored.method != TRI_STORED_PLAIN && matches(names[i], c->arch->prefix, c->num_layers, 0, name, &layer))

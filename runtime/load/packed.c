@@ -122,7 +122,7 @@ static tri_status wrong_shape(const tri_st_tensor *t, const char *wants, int64_t
 }
 
 /* Returns whether a tensor is a stack of `stack` (0: none) matrices of this shape, the last dimension of which may be
- * stored as two. A vector does for one column, a single number for one row of it. */
+ * stored as two, or each be followed by one of 1. A vector does for one column, a single number for one row of it. */
 static bool has_shape(const tri_st_tensor *t, int64_t stack, int64_t rows, int64_t cols) {
   const int64_t *shape = t->shape;
   int rank = t->rank;
@@ -134,6 +134,7 @@ static bool has_shape(const tri_st_tensor *t, int64_t stack, int64_t rows, int64
   if (rank == 0) return rows == 1 && cols == 1;
   if (rank == 1) return shape[0] == rows && cols == 1;
   if (rank == 2) return shape[0] == rows && shape[1] == cols;
+  if (rank == 4) return shape[0] == rows && shape[1] == 1 && shape[2] == cols && shape[3] == 1;
   return rank == 3 && shape[0] == rows && shape[1] * shape[2] == cols;
 }
 

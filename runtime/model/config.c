@@ -231,13 +231,15 @@ static void drop_ignored(tri_json_doc *doc, const tri_opt_list *names) {
     }
 }
 
-/* *file: which of the two files is at fault.
+static const char modelopt_file[] = "hf_quant_config.json";
+
+/* *file: which of the files is at fault.
  *
  * The order counts. `prepare` sees values as the file gives them, `derive` completes them, `finish` may replace what
  * was derived. Keys are judged when all of this is done, since a foreign key is harmless where it repeats what the
  * model has. */
-static tri_status parse_docs(tri_json_doc *doc, const tri_json *generation, tri_config_rules rules,
-                             tri_model_config *out, const char **file, tri_error *err) {
+static tri_status parse_docs(tri_json_doc *doc, const tri_json *generation, const tri_json *modelopt,
+                             tri_config_rules rules, tri_model_config *out, const char **file, tri_error *err) {
   *file = "config.json";
   tri_model_config c;
   const tri_json *root = tri_json_root(doc);
@@ -248,6 +250,10 @@ static tri_status parse_docs(tri_json_doc *doc, const tri_json *generation, tri_
   TRI_CHECK(tri_json_each(root, read_key, &r));
   TRI_CHECK(read_strings(root, &c, err));
   TRI_CHECK(tri_stored_read(root, c.dtype, &c.stored, err));
+  *file = modelopt_file;
+  if (modelopt && c.stored.method == TRI_STORED_PLAIN)
+    TRI_CHECK(tri_stored_read_modelopt(modelopt, c.dtype, &c.stored, err));
+  *file = "config.json";
   TRI_CHECK(tri_config_special_ids(root, &c, err));
   if (c.arch->prepare) TRI_CHECK(c.arch->prepare(&c, root, err));
   TRI_CHECK(derive(&c, root, rules.strict, err));
@@ -275,17 +281,25 @@ tri_status tri_model_config_parse(const char *config, size_t config_len, const c
   const char *file;
   TRI_TRY(tri_json_parse_file(config, config_len, &doc, err));
   if (generation) TRI_TRY(tri_json_parse_file(generation, generation_len, &gen, err));
-  TRI_TRY(parse_docs(doc, tri_json_root(gen), rules, out, &file, err));
+  TRI_TRY(parse_docs(doc, tri_json_root(gen), NULL, rules, out, &file, err));
 cleanup:
   tri_json_free(doc);
   tri_json_free(gen);
   return st;
 }
 
+/* A file that a folder may have. */
+static tri_status read_optional(const char *dir, const char *name, tri_json_doc **doc, tri_error *err) {
+  char path[4096];
+  tri_error why = {0};
+  snprintf(path, sizeof path, "%s/%s", dir, name);
+  tri_status st = tri_json_read_file(path, MAX_CONFIG_BYTES, doc, &why);
+  return st == TRI_OK || st == TRI_NOT_FOUND ? TRI_OK : tri_fail(err, st, name, "%s", why.message);
+}
+
 tri_status tri_model_config_load(const char *dir, tri_config_rules rules, tri_model_config *out, tri_error *err) {
   tri_status st;
-  tri_json_doc *doc = NULL, *gen = NULL;
-  tri_error why = {0};
+  tri_json_doc *doc = NULL, *gen = NULL, *quant = NULL;
   const char *file;
   char path[4096];
   if (access(dir, F_OK))
@@ -294,10 +308,9 @@ tri_status tri_model_config_load(const char *dir, tri_config_rules rules, tri_mo
   TRI_TRY(tri_folder_check(dir, err));
   snprintf(path, sizeof path, "%s/config.json", dir);
   TRI_TRY(tri_json_read_file(path, MAX_CONFIG_BYTES, &doc, err));
-  snprintf(path, sizeof path, "%s/generation_config.json", dir);
-  st = tri_json_read_file(path, MAX_CONFIG_BYTES, &gen, &why);
-  if (st != TRI_OK && st != TRI_NOT_FOUND) TRI_TRY(tri_fail(err, st, "generation_config.json", "%s", why.message));
-  st = parse_docs(doc, tri_json_root(gen), rules, out, &file, err);
+  TRI_TRY(read_optional(dir, "generation_config.json", &gen, err));
+  TRI_TRY(read_optional(dir, modelopt_file, &quant, err));
+  st = parse_docs(doc, tri_json_root(gen), tri_json_root(quant), rules, out, &file, err);
   snprintf(path, sizeof path, "%s/%s", dir, file);
   if (st != TRI_OK) tri_error_in_file(err, path);
   if (st == TRI_OK && !out->encoder && tri_config_end_token(dir, out) != TRI_OK)
@@ -305,6 +318,7 @@ tri_status tri_model_config_load(const char *dir, tri_config_rules rules, tri_mo
 cleanup:
   tri_json_free(doc);
   tri_json_free(gen);
+  tri_json_free(quant);
   return st;
 }
 

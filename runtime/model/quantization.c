@@ -90,6 +90,18 @@ static tri_status read_fbgemm(const tri_json *q, tri_stored *s, tri_error *err) 
   return add_scheme(s, (tri_stored_scheme){.bits = 8, .is_float = true, .rows = 1}, err);
 }
 
+/* ModelOpt's FP8: a scale for the whole, for each output, or for blocks. */
+static tri_status read_modelopt(const tri_json *q, tri_stored *s, tri_error *err) {
+  static const char names[] = "FP8 FP8_PER_CHANNEL_PER_TOKEN FP8_PB_WO";
+  const char *algorithm = tri_json_get_str(q, "quant_algo");
+  tri_stored_scheme scheme = {.bits = 8, .is_float = true};
+  if (!algorithm || !tri_has_word(names, algorithm))
+    return refuse("quant_algo", algorithm ? algorithm : "(none)", "FP8, FP8_PER_CHANNEL_PER_TOKEN and FP8_PB_WO", err);
+  if (!strcmp(algorithm, "FP8_PER_CHANNEL_PER_TOKEN")) scheme.rows = 1;
+  if (!strcmp(algorithm, "FP8_PB_WO")) scheme.rows = scheme.cols = 128;
+  return add_scheme(s, scheme, err);
+}
+
 /* MX (OCP Microscaling): 4-bit floats, a power of two for each 32 of a row. */
 static tri_status read_mxfp4(const tri_json *q, tri_stored *s, tri_error *err) {
   (void)q;
@@ -232,6 +244,7 @@ static const struct {
 } methods[] = {
     {"fp8", "FP8", TRI_STORED_FP8, read_fp8},
     {"fbgemm_fp8", "FP8", TRI_STORED_FP8, read_fbgemm},
+    {"modelopt", "FP8", TRI_STORED_FP8, read_modelopt},
     {"mxfp4", "MXFP4", TRI_STORED_MXFP4, read_mxfp4},
     {"compressed-tensors", "compressed-tensors", TRI_STORED_COMPRESSED, read_compressed},
     {"gptq", "GPTQ", TRI_STORED_GPTQ, read_gptq},
@@ -246,7 +259,8 @@ static tri_status refuse_method(const char *key, const char *method, tri_error *
           ".save_pretrained(DIR)";
   return tri_fail(
       err, TRI_UNSUPPORTED, key,
-      "%s: quant_method \"%.40s\" is not read, only fp8, fbgemm_fp8, mxfp4, compressed-tensors, gptq and awq: "
+      "%s: quant_method \"%.40s\" is not read, only fp8, fbgemm_fp8, modelopt, mxfp4, compressed-tensors, gptq and "
+      "awq: "
       "%s (--quantization int8 rounds any of them while it is loaded)",
       key, method, way);
 }
@@ -254,6 +268,8 @@ static tri_status refuse_method(const char *key, const char *method, tri_error *
 static tri_status read_method(const char *key, const tri_json *q, tri_stored *s, tri_error *err) {
   const char *method = tri_json_get_str(q, "quant_method");
   if (!method && !strcmp(key, "compression_config")) method = "compressed-tensors";
+  s->has_kv_scales = tri_json_kind_of(tri_json_get(q, "kv_cache_scheme")) == TRI_JSON_OBJECT ||
+                     tri_json_get_str(q, "kv_cache_quant_algo");
   if (!method) return refuse_method(key, "(none is named)", err);
   for (int i = 0; i < NUM_METHODS; i++) {
     if (strcmp(method, methods[i].name) != 0) continue;
@@ -283,6 +299,15 @@ bool tri_stored_has_fp8(const tri_stored *s) {
 tri_quantization tri_stored_quantization(const tri_stored *s, tri_quantization asked, bool prefers_fp8) {
   if (asked != TRI_QUANTIZE_AUTO) return asked;
   return prefers_fp8 && tri_stored_has_fp8(s) ? TRI_QUANTIZE_FP8 : TRI_QUANTIZE_NONE;
+}
+
+tri_status tri_stored_read_modelopt(const tri_json *file, tri_dtype model_dtype, tri_stored *out, tri_error *err) {
+  tri_stored s = {.widened = model_dtype == TRI_F16 ? TRI_F16 : TRI_BF16, .method = TRI_STORED_FP8};
+  const tri_json *q = tri_json_get(file, "quantization");
+  s.has_kv_scales = tri_json_get_str(q, "kv_cache_quant_algo");
+  TRI_CHECK(read_modelopt(q, &s, err));
+  *out = s;
+  return TRI_OK;
 }
 
 static void shared_by(const tri_stored_scheme *s, char *out, size_t size) {

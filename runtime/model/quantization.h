@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How a checkpoint's matrices are quantized, as config.json says it: quantization_config, or compression_config, as
- * compressed-tensors once called it.
+ * compressed-tensors once called it; or hf_quant_config.json, where ModelOpt once wrote it alone.
  *
  * Which layers are quantized is not read from here. A layer that is has other tensors than one that is not (a list of
  * exceptions, modules_to_not_convert or ignore, says the same once more), and the shapes of its tensors say how many
@@ -40,12 +40,15 @@ typedef struct tri_stored {
   int num_schemes;
   tri_stored_scheme schemes[TRI_MAX_SCHEMES];
   bool zeros_less_one; /* GPTQ: a zero point is stored as one less */
+  bool has_kv_scales;  /* for a KV cache of FP8, which are not used */
   tri_dtype widened;   /* of matrices in memory, unless another type is asked for */
 } tri_stored;
 
 /* model_dtype: the config's own. A model that is not quantized is TRI_STORED_PLAIN. Refuses, by the names of the field
  * and its value, what cannot be widened. */
 tri_status tri_stored_read(const tri_json *config, tri_dtype model_dtype, tri_stored *out, tri_error *err);
+/* The same from the root of hf_quant_config.json, of a model whose config.json says nothing of it. */
+tri_status tri_stored_read_modelopt(const tri_json *file, tri_dtype model_dtype, tri_stored *out, tri_error *err);
 /* Returns whether it has matrices of FP8. */
 bool tri_stored_has_fp8(const tri_stored *s);
 /* Returns what weights become where `asked` may be AUTO; prefers_fp8: the backend's. Never AUTO. */

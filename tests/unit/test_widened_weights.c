@@ -29,15 +29,17 @@ static const struct {
   const char *name, *config;
   int tp;       /* of all layouts up to it */
   size_t piece; /* bytes of small pieces */
-} models[] = {{"fp8_deepseek_v3", NULL, 4, 4096},
-              {"fp8_llama", NULL, 3, 4096},
-              {"mxfp4_gpt_oss", NULL, 3, 4096},
-              {"int_llama", NULL, 3, 4096},
-              {"gptq_mixtral", NULL, 4, 4096},
-              {"gptq_llama", NULL, 3, 4096},
-              {"awq_qwen2", NULL, 3, 4096},
-              {"wide FP8", WIDE("\"quant_method\":\"fp8\",\"weight_block_size\":[32,48]"), 3, 8192},
-              {"wide GPTQ", WIDE("\"quant_method\":\"gptq\",\"bits\":4,\"group_size\":32"), 3, 16384}};
+} models[] = {
+    {"fp8_deepseek_v3", NULL, 4, 4096},
+    {"fp8_llama", NULL, 3, 4096},
+    {"mxfp4_gpt_oss", NULL, 3, 4096},
+    {"int_llama", NULL, 3, 4096},
+    {"gptq_mixtral", NULL, 4, 4096},
+    {"gptq_llama", NULL, 3, 4096},
+    {"awq_qwen2", NULL, 3, 4096},
+    {"wide FP8", WIDE("\"quant_method\":\"fp8\",\"weight_block_size\":[32,48]"), 3, 8192},
+    {"wide GPTQ", WIDE("\"quant_method\":\"gptq\",\"bits\":4,\"group_size\":32"), 3, 16384},
+    {"wide ModelOpt", WIDE("\"quant_method\":\"modelopt\",\"quant_algo\":\"FP8_PER_CHANNEL_PER_TOKEN\""), 3, 8192}};
 enum { NUM_MODELS = sizeof models / sizeof *models, NUM_STORED = 7 };
 
 /* ---- the plain twin ---- */
@@ -249,7 +251,9 @@ static void write_random_rule(struct writer *w, const tri_model_config *c, const
     write_random(w, plain, "", "F32", full.n, full.vector ? 0 : full.k);
   } else if (c->stored.method == TRI_STORED_FP8) {
     write_random(w, stem, ".weight", "F8_E4M3", full.n, full.k);
-    write_random(w, stem, ".weight_scale_inv", scales, (full.n + 31) / 32, (full.k + 47) / 48);
+    const tri_stored_scheme *s = &c->stored.schemes[0];
+    int64_t rows = s->rows ? s->rows : full.n, cols = s->cols ? s->cols : full.k;
+    write_random(w, stem, ".weight_scale_inv", scales, (full.n + rows - 1) / rows, (full.k + cols - 1) / cols);
   } else {
     write_random(w, stem, ".qweight", "I32", full.k / 8, full.n);
     write_random(w, stem, ".qzeros", "I32", (full.k + 31) / 32, full.n / 8);
