@@ -8,19 +8,19 @@
 enum { READS = 1 << HTTP_GET | 1 << HTTP_HEAD, POSTS = 1 << HTTP_POST };
 
 const gw_path gw_paths[GW_NUM_PATHS] = {
-    [GW_PATH_COMPLETIONS] = {"/v1/completions", POSTS},
-    [GW_PATH_CHAT] = {"/v1/chat/completions", POSTS},
-    [GW_PATH_EMBEDDINGS] = {"/v1/embeddings", POSTS},
-    [GW_PATH_TOKENIZE] = {"/tokenize", POSTS, .alone = true},
-    [GW_PATH_DETOKENIZE] = {"/detokenize", POSTS, .alone = true},
-    [GW_PATH_MODELS] = {"/v1/models", READS},
-    [GW_PATH_ONE_MODEL] = {"/v1/models/", READS},
-    [GW_PATH_HEALTH] = {"/health", READS, .open = true, .plain = true},
-    [GW_PATH_READY] = {"/ready", READS, .open = true, .plain = true},
-    [GW_PATH_LIVE] = {"/live", READS, .open = true, .alone = true, .plain = true},
-    [GW_PATH_VERSION] = {"/version", READS, .alone = true, .plain = true},
-    [GW_PATH_METRICS] = {"/metrics", READS, .plain = true},
-    [GW_PATH_ROOT] = {"/", READS, .open = true, .alone = true, .plain = true},
+    [GW_PATH_COMPLETIONS] = {.path = "/v1/completions", .methods = POSTS},
+    [GW_PATH_CHAT] = {.path = "/v1/chat/completions", .methods = POSTS},
+    [GW_PATH_EMBEDDINGS] = {.path = "/v1/embeddings", .methods = POSTS},
+    [GW_PATH_TOKENIZE] = {.path = "/tokenize", .methods = POSTS, .alone = true},
+    [GW_PATH_DETOKENIZE] = {.path = "/detokenize", .methods = POSTS, .alone = true},
+    [GW_PATH_MODELS] = {.path = "/v1/models", .methods = READS},
+    [GW_PATH_ONE_MODEL] = {.path = "/v1/models/", .methods = READS},
+    [GW_PATH_HEALTH] = {.path = "/health", .methods = READS, .open = true, .plain = true},
+    [GW_PATH_READY] = {.path = "/ready", .methods = READS, .open = true, .plain = true},
+    [GW_PATH_LIVE] = {.path = "/live", .methods = READS, .open = true, .alone = true, .plain = true},
+    [GW_PATH_VERSION] = {.path = "/version", .methods = READS, .alone = true, .plain = true},
+    [GW_PATH_METRICS] = {.path = "/metrics", .methods = READS, .plain = true},
+    [GW_PATH_ROOT] = {.path = "/", .methods = READS, .open = true, .alone = true, .plain = true},
 };
 
 const gw_path *gw_path_find(http_str path) {
