@@ -219,14 +219,15 @@ END_TEST
 /* GEMMs take their rows in the type that the weights were rounded from, or have; float32 stays float32. */
 START_TEST(type_of_rows) {
   static struct ledger_case k;
-  static const tri_quantization quantizations[] = {TRI_QUANTIZE_NONE, TRI_QUANTIZE_INT8, TRI_QUANTIZE_W8A8};
+  static const tri_quantization quantizations[] = {TRI_QUANTIZE_NONE, TRI_QUANTIZE_INT8, TRI_QUANTIZE_W8A8,
+                                                   TRI_QUANTIZE_FP8};
   tri_dtype type = (tri_dtype)(_i % 3);
   tri_weight_map m = {0};
   tri_error err = {0};
   open_case(&k, "mixtral_odd");
   ck_assert(type == TRI_F32 || type == TRI_F16 || type == TRI_BF16);
   ck_assert_int_eq(tri_weight_map_make(&k.c, &k.s, NULL, type, quantizations[_i / 3], NULL, &m, &err), TRI_OK);
-  ck_assert_int_eq(m.layers[TRI_W_QKV].dtype, _i < 3 ? type : TRI_I8);
+  ck_assert_int_eq(m.layers[TRI_W_QKV].dtype, _i < 3 ? type : _i < 9 ? TRI_I8 : TRI_F8_E4M3);
   ck_assert_int_eq(m.gemms, type);
   tri_weight_map_free(&m);
 }
@@ -554,7 +555,7 @@ END_TEST
 Suite *suite_ledger(void) {
   Suite *s = suite_create("ledger");
   TCase *c = tcase_create("ledger");
-  tcase_add_loop_test(c, type_of_rows, 0, 9);
+  tcase_add_loop_test(c, type_of_rows, 0, 12);
   tcase_add_test(c, longest_lengths);
   tcase_add_loop_test(c, kv_gets_what_is_left, 0, sizeof models / sizeof *models);
   tcase_add_test(c, limits_by_default);

@@ -5,6 +5,7 @@
 #include "worker/process/rank_hardware.h"
 
 #include <string.h>
+#include <unistd.h>
 
 #include "base/host/hosts.h"
 #include "base/log.h"
@@ -56,6 +57,14 @@ static tri_status choose_backend(const tri_serve_options *o, tri_comm *world, in
   return tri_backend_create(&bc, out, err);
 }
 
+/* A choice that costs more than people expect who asked for the same bits only. */
+static void warn_deterministic(const tri_serve_options *o, const tri_comm *world) {
+  bool has_gpus = !access("/dev/nvidiactl", F_OK);
+  if (!o->deterministic || strcmp(o->backend, "auto") || !has_gpus || world->rank) return;
+  tri_log(TRI_LOG_WARN, "worker",
+          "--deterministic: this host's GPUs are not used, since bit-identical results are computed on CPUs only");
+}
+
 /* How many cores there are near the backend's device, on which this process now is; 0: it stayed where it was. */
 static int move_near(const tri_backend *be) {
   char address[TRI_PCI_ADDRESS];
@@ -84,6 +93,7 @@ tri_status tri_rank_hardware_take(const tri_serve_options *o, tri_comm *world, i
   *out = (tri_rank_hardware){.cores = tri_topo_num_cores(), .local_ranks = count, .threads = o->threads};
   tri_status st = choose_backend(o, world, index, &out->backend, err);
   if (st != TRI_OK) return st;
+  warn_deterministic(o, world);
   if (o->disable_custom_all_reduce && out->backend->host_memory && !world->rank)
     tri_log(TRI_LOG_INFO, "worker", "--disable-custom-all-reduce has no effect: there are no GPUs on backend %s",
             out->backend->name);
