@@ -230,10 +230,12 @@ START_TEST(test_random_queues) {
   drawn = (uint64_t)(_i + 9) << 32;
   for (int step = 0; step < 3000; step++) {
     flow *f = h->flows[draw(12)];
-    if (h->num_jobs < 150 && draw(3))
-      come(h, f, (int64_t)draw((uint64_t)priorities), draw(4) ? 1 : 5, draw(4) ? 1000 : 1);
-    else if (h->num_jobs)
+    if (h->num_jobs < 150 && draw(3)) {
+      int steps = draw(4) ? 1000 : 1, sequences = draw(4) ? 1 : 5; /* one after the other, whatever the compiler */
+      come(h, f, (int64_t)draw((uint64_t)priorities), sequences, steps);
+    } else if (h->num_jobs) {
       leave(h, (int)draw((uint64_t)h->num_jobs));
+    }
     for (queue_entry *j; (j = look(h)); given++) {
       ck_assert_ptr_eq(j, plain_look(h));
       begin(h, j);
