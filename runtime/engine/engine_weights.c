@@ -117,6 +117,8 @@ static void tell_stored(const tri_engine *e) {
           "the checkpoint is %s: %d matrices of this rank's layers are %s in memory (%.1f MiB), %d are %s (%.1f MiB)%s",
           tri_stored_text(&e->model.stored, text), num_scaled, *form ? form : "quantized", scaled / 0x1p20, num_wide,
           *type ? type : "wider", wide / 0x1p20, why_widened(e));
+  if (w->num_checked)
+    tri_log(TRI_LOG_INFO, "engine", "the self-test found %d of them to multiply as their files say", w->num_checked);
   if (e->model.stored.has_kv_scales)
     tri_log(TRI_LOG_INFO, "engine", "the checkpoint's scales for an FP8 KV cache are not used");
 }

@@ -2,7 +2,9 @@
 /* A rank's weights, from a checkpoint or made up: what stays in memory as a whole, what is streamed part by part. */
 #include "runtime/load/part_loader.h"
 
+#include "base/wait.h"
 #include "runtime/load/finite_weights.h"
+#include "runtime/load/form_check.h"
 #include "runtime/load/load_impl.h"
 
 /* ---- what stays ---- */
@@ -72,6 +74,13 @@ static tri_status check_finite(const tri_weights_config *c, const tri_weights *w
   return tri_weights_check_counts(w, c->model, c->shard, err);
 }
 
+/* Compares what the backend makes of weights that are stored with the files, for a second at most. */
+static tri_status check_forms(const tri_weights_config *c, const tri_weight_map *m, tri_weights *w, tri_error *err) {
+  enum { MOST_NS = 1000000000 };
+  if (!c->ckpt || c->quantization != TRI_QUANTIZE_FP8) return TRI_OK;
+  return tri_form_check(c, m, w, tri_now_ns() + MOST_NS, &w->num_checked, err);
+}
+
 /* Everything that stays: memory, the files' bytes or dummy numbers, the host's experts, and a check that no weight is
  * infinite or NaN. Streamed parts come later, through the part loader below. */
 tri_status tri_weights_make(const tri_weights_config *c, tri_weights **out, tri_error *err) {
@@ -83,6 +92,7 @@ tri_status tri_weights_make(const tri_weights_config *c, tri_weights **out, tri_
   TRI_TRY(c->ckpt ? read_weights(c, &m, w, err) : tri_dummy_fill(c, &m, TRI_PART_STAYS, w->memory));
   TRI_TRY(fill_host(c, &m, w, err));
   if (c->ckpt) TRI_TRY(check_finite(c, w, err));
+  TRI_TRY(check_forms(c, &m, w, err));
   *out = w;
   w = NULL;
 cleanup:

@@ -37,6 +37,7 @@ typedef struct tri_weights {
   uint64_t *host_not_finite; /* of experts on the host, NULL where there are none */
   tri_dtype gemms;           /* the map's */
   uint64_t read_bytes;       /* of files, to fill it */
+  int num_checked;           /* matrices that the self-test of stored weights has looked at (form_check.h) */
 } tri_weights;
 
 /* One of each of the model's weights, and of each layer's. */

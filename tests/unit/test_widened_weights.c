@@ -3,6 +3,7 @@
  * with the same matrices, which is written here with the slow functions; the same from pieces of a few rows, and
  * rounded to int8. Then tensors that do not fit, each refused by its name. */
 #include <check.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +12,7 @@
 
 #include "base/file.h"
 #include "kernels/ref/ref.h"
+#include "runtime/load/form_check.h"
 #include "runtime/load/weights.h"
 #include "tests/unit/slow_widen.h"
 
@@ -414,6 +416,62 @@ START_TEST(every_layout_has_the_widened_weights) {
 }
 END_TEST
 
+/* Changes one scale of a matrix after the other, and asks the self-test. */
+static void damage_scales(const tri_weights_config *cfg, const tri_weight_map *m, const tri_weights *w,
+                          const tri_weight *t, const char *what) {
+  size_t num = tri_weight_num_scales(t), step = tri_weight_is_blocked(t) ? 1 : num - 1; /* of rows, two are looked at */
+  tri_error err = {0};
+  int checked;
+  for (size_t i = 0; i < num; i += step ? step : 1) {
+    float *scale = (float *)t->scale + i, before = *scale;
+    const float harmless[] = {nextafterf(before, INFINITY), before * (1 + 0x1p-12f)},
+                others[] = {2 * before, 0, NAN, -before};
+    for (int k = 0; k < 2; k++) {
+      *scale = harmless[k];
+      ck_assert_msg(tri_form_check(cfg, m, w, INT64_MAX, &checked, &err) == TRI_OK, "%s: %s", what, err.message);
+    }
+    for (int k = 0; k < 4; k++) {
+      *scale = others[k];
+      tri_error_clear(&err);
+      ck_assert_msg(tri_form_check(cfg, m, w, INT64_MAX, &checked, &err) == TRI_CORRUPT, "%s: scale %zu of %zu, way %d",
+                    what, i, num, k);
+      ck_assert_ptr_nonnull(strstr(err.message, "does not multiply as its file says"));
+    }
+    *scale = before;
+  }
+}
+
+/* The self-test finds any scale that is not the file's by more than rounding hides, in every slice of a model. */
+START_TEST(self_test) {
+  enum { LLAMA = 1, RANKS = 3 };
+  static tri_model_config c;
+  tri_checkpoint *ckpt;
+  tri_error err = {0};
+  int checked = 0;
+  open_model(LLAMA, &c, &ckpt);
+  tri_backend *be = make_backend();
+  for (int rank = 0; rank < RANKS; rank++) {
+    tri_shard s;
+    tri_weight_map m;
+    tri_parallel p = {.tp = RANKS, .pp = 1, .tp_rank = rank};
+    ck_assert_int_eq(tri_shard_make(&c, p, &s, &err), TRI_OK);
+    tri_weights_config cfg = {.backend = be, .model = &c, .shard = &s, .ckpt = ckpt, .dtype = TRI_DTYPE_COUNT};
+    cfg.quantization = TRI_QUANTIZE_FP8;
+    tri_weights *w = load(be, &c, ckpt, p, TRI_DTYPE_COUNT, TRI_QUANTIZE_FP8, 65536, &err);
+    ck_assert_msg(w && w->num_checked, "%s", err.message);
+    ck_assert_int_eq(tri_weight_map_make(&c, &s, ckpt, TRI_DTYPE_COUNT, TRI_QUANTIZE_FP8, NULL, &m, &err), TRI_OK);
+    ck_assert_int_eq(tri_form_check(&cfg, &m, w, INT64_MAX, &checked, &err), TRI_OK);
+    ck_assert_int_ge(checked, 4 * s.layers.count);
+    for (int id = 0; id < TRI_W_COUNT; id++)
+      if (w->layers[0].w[id].scale) damage_scales(&cfg, &m, w, &w->layers[0].w[id], tri_weight_name((tri_weight_id)id));
+    tri_weight_map_free(&m);
+    tri_weights_destroy(w);
+  }
+  tri_backend_destroy(be);
+  tri_checkpoint_close(ckpt);
+}
+END_TEST
+
 /* Gates and ups of gpt-oss lie in turn, and every byte of their codes is read once. */
 START_TEST(rows_in_turn_are_read_once) {
   enum { MXFP4 = 2 };
@@ -533,6 +591,7 @@ Suite *suite_widened_weights(void) {
   TCase *c = tcase_create("layouts");
   tcase_set_timeout(c, 60);
   tcase_add_loop_test(c, every_layout_has_the_widened_weights, 0, NUM_MODELS);
+  tcase_add_test(c, self_test);
   tcase_add_test(c, rows_in_turn_are_read_once);
   tcase_add_test(c, tensors_that_do_not_fit);
   tcase_add_test(c, scales_of_a_type_that_has_none);
