@@ -11,6 +11,7 @@
  * White space between calls, and around them, is dropped; `blank` says that the text so far has nothing else. */
 #include "client/chat/chat_answer.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "client/chat/call_scan.h"
@@ -65,6 +66,14 @@ bool chat_calls_by_name(const char *name, chat_calls *out) {
       return true;
     }
   return false;
+}
+
+void chat_calls_names(char out[CHAT_CALLS_NAMES]) {
+  size_t used = 0;
+  out[0] = '\0';
+  for (int i = 0; i < CHAT_NUM_CALLS && used < CHAT_CALLS_NAMES; i++)
+    if (i != CHAT_CALLS_NONE)
+      used += (size_t)snprintf(out + used, CHAT_CALLS_NAMES - used, "%s%s", used ? ", " : "", markers[i].name);
 }
 
 tri_status chat_answer_create(const chat_answer_config *config, chat_answer **out) {

@@ -67,5 +67,8 @@ bool chat_answer_calls(const chat_answer *a);
 
 /* "hermes", ...; false: there is no such form. */
 bool chat_calls_by_name(const char *name, chat_calls *out);
+enum { CHAT_CALLS_NAMES = 128 };
+/* Writes the names of all forms but none, with commas between them. */
+void chat_calls_names(char out[CHAT_CALLS_NAMES]);
 
 #endif

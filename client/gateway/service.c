@@ -286,6 +286,11 @@ static void choose_parsers(gateway *g) {
   g->model.channels = g->model.channels || calls == CHAT_CALLS_CHANNELS;
   g->model.calls = g->model.channels && calls != CHAT_CALLS_NONE ? CHAT_CALLS_CHANNELS : calls;
   g->model.reasoning = !strcmp(g->o.http.reasoning_parser, "think");
+  if (g->model.ignores_tools && calls != CHAT_CALLS_NONE)
+    tri_log(
+        TRI_LOG_WARN, "gateway",
+        "the chat template ignores tools: answers are searched for calls, but no prompt shows the tools of a request "
+        "(--chat-template FILE gives another template)");
 }
 
 static tri_status open_model(gateway *g, tri_error *err) {

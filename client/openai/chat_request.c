@@ -58,8 +58,30 @@ oai_prompt_options oai_chat_prompt(const oai_chat_fields *f, uint64_t most_ids) 
                               .most_ids = most_ids};
 }
 
+static tri_status no_parser(const oai_model *model, tri_error *err) {
+  char names[CHAT_CALLS_NAMES];
+  chat_calls_names(names);
+  return tri_fail(
+      err, TRI_UNSUPPORTED, "tool_choice",
+      "tool_choice \"auto\" needs a parser of calls: start the gateway with --tool-parser NAME (%s), or send "
+      "tool_choice \"none\"%s",
+      names,
+      model->ignores_tools ? "; the model's chat template ignores tools, so that it may not be made for them, "
+                             "and --chat-template FILE gives another one"
+                           : "");
+}
+
+/* Tools that no prompt shows are like a field without a meaning. */
+static tri_status note_ignored_tools(const oai_model *model, oai_ignored *ignored, tri_error *err) {
+  if (!model->ignores_tools) return TRI_OK;
+  if (ignored->allowed) return oai_ignore(ignored, "tools", err);
+  return tri_fail(err, TRI_UNSUPPORTED, "tools",
+                  "tools are not supported: the model's chat template ignores them; --chat-template FILE gives another "
+                  "one");
+}
+
 /* Calls can be looked for, but not be forced. */
-static tri_status check_tools(oai_chat_request *q, bool has_parser, tri_error *err) {
+static tri_status check_tools(oai_chat_request *q, const oai_model *model, oai_ignored *ignored, tri_error *err) {
   bool has_tools = tri_json_size(q->chat.tools) > 0;
   const char *choice = tri_json_as_str(q->tool_choice, NULL);
   if (q->tool_choice && !choice)
@@ -73,13 +95,11 @@ static tri_status check_tools(oai_chat_request *q, bool has_parser, tri_error *e
   if (strcmp(choice, "auto") != 0)
     return tri_fail(err, TRI_INVALID_ARGUMENT, "tool_choice", "tool_choice must be \"auto\" or \"none\"");
   if (!has_tools) return TRI_OK;
-  if (!has_parser)
-    return tri_fail(err, TRI_UNSUPPORTED, "tool_choice",
-                    "tool_choice \"auto\" needs a parser of calls: start the gateway with --tool-parser, or say "
-                    "\"none\"");
+  if (model->calls == CHAT_CALLS_NONE) return no_parser(model, err);
   if (!q->parallel_tool_calls)
     return tri_fail(err, TRI_UNSUPPORTED, "parallel_tool_calls",
                     "parallel_tool_calls false is not supported: the answer cannot be kept from a second call");
+  TRI_CHECK(note_ignored_tools(model, ignored, err));
   q->calls = true;
   return TRI_OK;
 }
@@ -110,7 +130,7 @@ tri_status oai_chat_parse(const tri_json *object, const oai_model *model, const 
   q->c.add_special_tokens = false; /* the template has them */
   TRI_CHECK(oai_fields_read(tables, object, q, ignored, err));
   TRI_CHECK(oai_chat_fields_check(&q->chat, err));
-  TRI_CHECK(check_tools(q, model->calls != CHAT_CALLS_NONE, err));
+  TRI_CHECK(check_tools(q, model, ignored, err));
   TRI_CHECK(check_logprobs(q, err));
   if (q->truncate_prompt_tokens != TRIREME_UNSET && q->truncate_prompt_tokens != -1 && q->truncate_prompt_tokens < 1)
     return tri_fail(err, TRI_OUT_OF_RANGE, "truncate_prompt_tokens",

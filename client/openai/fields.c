@@ -73,7 +73,7 @@ tri_status oai_take_unsupported(void *request, const oai_field *f, const tri_jso
 
 /* ---- unknown ones ---- */
 
-static tri_status unknown(oai_ignored *ignored, const char *key, tri_error *err) {
+tri_status oai_ignore(oai_ignored *ignored, const char *key, tri_error *err) {
   size_t len = strlen(key), used = strlen(ignored->names);
   const char *name = len < OAI_FIELD_BYTES && tri_text_is_token(key, len) ? key : "(unprintable)";
   if (!ignored->allowed) return tri_fail(err, TRI_UNKNOWN_FIELD, name, "there is no field %s", name);
@@ -113,7 +113,7 @@ static tri_status read_member(void *ctx, const char *key, const tri_json *v) {
   r->waiting = r->waiting || wins(key);
   if (wins(key) != r->last) return TRI_OK;
   if (f) return f->take(r->request, f, v, r->err);
-  return tri_has_word(quiet, key) ? TRI_OK : unknown(r->ignored, key, r->err);
+  return tri_has_word(quiet, key) ? TRI_OK : oai_ignore(r->ignored, key, r->err);
 }
 
 tri_status oai_fields_read(const oai_field_table *tables, const tri_json *object, void *request, oai_ignored *ignored,

@@ -38,6 +38,8 @@ typedef struct oai_field_table {
  * the loop's. */
 tri_status oai_fields_read(const oai_field_table *tables, const tri_json *object, void *request, oai_ignored *ignored,
                            tri_error *err);
+/* Notes a name that means nothing here, or refuses it. */
+tri_status oai_ignore(oai_ignored *ignored, const char *key, tri_error *err);
 tri_status oai_take_int(void *request, const oai_field *f, const tri_json *v, tri_error *err);
 tri_status oai_take_num(void *request, const oai_field *f, const tri_json *v, tri_error *err);
 tri_status oai_take_bool(void *request, const oai_field *f, const tri_json *v, tri_error *err);

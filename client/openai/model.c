@@ -11,6 +11,30 @@
 
 #include "base/mem.h"
 
+/* Returns whether a prompt of one message is the same with a tool as without; false where the template fails at one of
+ * them, as then nothing is known. */
+static bool ignores_tools(const chat_template *t) {
+  static const char text[] =
+      "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"tools\":[{\"type\":\"function\",\"function\":{\"name\":"
+      "\"probe\",\"description\":\"d\",\"parameters\":{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"string\","
+      "\"description\":\"d\"}},\"required\":[\"a\"]}}}]}";
+  tri_json_doc *doc = NULL;
+  tri_jinja_output with = {0}, without = {0};
+  bool same = false;
+  if (tri_json_parse(text, sizeof text - 1, &doc, NULL) != TRI_OK) return false;
+  const tri_json *root = tri_json_root(doc);
+  chat_request r = {.messages = tri_json_get(root, "messages"), .add_generation_prompt = true};
+  if (chat_template_render(t, &r, &without, NULL) == TRI_OK) {
+    r.tools = tri_json_get(root, "tools");
+    same = chat_template_render(t, &r, &with, NULL) == TRI_OK && with.text.len == without.text.len &&
+           (!with.text.len || !memcmp(with.text.data, without.text.data, with.text.len));
+  }
+  tri_jinja_output_free(&with);
+  tri_jinja_output_free(&without);
+  tri_json_free(doc);
+  return same;
+}
+
 tri_status oai_model_open(const char *dir, const char *template_file, oai_model *out, tri_error *err) {
   char path[PATH_MAX];
   snprintf(path, sizeof path, "%s/tokenizer.json", dir);
@@ -20,6 +44,7 @@ tri_status oai_model_open(const char *dir, const char *template_file, oai_model 
   if (st == TRI_OK) {
     out->calls = chat_template_calls(out->template);
     out->channels = out->calls == CHAT_CALLS_CHANNELS;
+    out->ignores_tools = ignores_tools(out->template);
     return TRI_OK;
   }
   if (st == TRI_NO_MEMORY) return st;

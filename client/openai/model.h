@@ -11,6 +11,7 @@ typedef struct oai_model {
   chat_template *template; /* NULL: the model has none that can be read, */
   char no_template[400];   /* and this is why */
   bool parse_special;      /* special tokens in messages are tokens */
+  bool ignores_tools;      /* the template makes the same prompt with tools as without */
   chat_calls calls;        /* how answers call tools */
   bool channels;           /* answers are made of channels, whose markers are special tokens: they are asked for */
   bool reasoning;          /* what is between <think> and </think> is separated */

@@ -3,7 +3,9 @@
 #include <check.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "client/openai/chat_message.h"
 #include "client/openai/chat_request.h"
@@ -439,6 +441,63 @@ START_TEST(channels_are_asked_for) {
 }
 END_TEST
 
+/* A parser of calls does not bring the tools into a template's prompt. */
+START_TEST(tools_that_no_prompt_shows) {
+  static const char text[] = "{" HELLO "," TOOLS "}";
+  static const struct {
+    chat_calls calls;
+    bool allowed;
+    tri_status st;
+    const char *said;
+  } cases[] = {
+      {CHAT_CALLS_HERMES, true, TRI_OK, ""},
+      {CHAT_CALLS_HERMES, false, TRI_UNSUPPORTED, "chat template ignores them"},
+      {CHAT_CALLS_NONE, true, TRI_UNSUPPORTED,
+       "--tool-parser NAME (hermes, mistral, llama, function, qwen3_coder, harmony)"},
+      {CHAT_CALLS_NONE, true, TRI_UNSUPPORTED, "the model's chat template ignores tools"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    oai_model model = {.calls = cases[i].calls, .ignores_tools = true};
+    oai_chat_request q;
+    oai_ignored ignored = {.allowed = cases[i].allowed};
+    tri_error err = {0};
+    tri_json_doc *doc = NULL;
+    ck_assert_int_eq(tri_json_parse(text, sizeof text - 1, &doc, &err), TRI_OK);
+    ck_assert_int_eq(oai_chat_parse(tri_json_root(doc), &model, NULL, &q, &ignored, &err), cases[i].st);
+    ck_assert_msg(strstr(err.message, cases[i].said) != NULL, "%s", err.message);
+    ck_assert_str_eq(ignored.names, cases[i].st == TRI_OK ? "tools" : "");
+    oai_chat_request_free(&q);
+    tri_json_free(doc);
+  }
+}
+END_TEST
+
+/* One that fails at tools is not known to ignore them. */
+START_TEST(templates_that_ignore_tools) {
+  static const struct {
+    const char *source;
+    bool ignores;
+  } cases[] = {
+      {"{% for m in messages %}{{ m.content }}{% endfor %}", true},
+      {"{% if tools %}{{ tools | length }}{% endif %}{{ messages[0].content }}", false},
+      {"{% if tools %}{{ raise_exception('no tools') }}{% endif %}{{ messages[0].content }}", false},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    char path[] = "/tmp/trireme-template-XXXXXX";
+    int fd = mkstemp(path);
+    size_t len = strlen(cases[i].source);
+    ck_assert(fd >= 0 && write(fd, cases[i].source, len) == (ssize_t)len && !close(fd));
+    oai_model m = {0};
+    tri_error err = {0};
+    tri_status st = oai_model_open(TRI_SOURCE "/tests/models/abacus", path, &m, &err);
+    unlink(path);
+    ck_assert_msg(st == TRI_OK, "%s", err.message);
+    ck_assert_msg(m.ignores_tools == cases[i].ignores, "%s", cases[i].source);
+    oai_model_close(&m);
+  }
+}
+END_TEST
+
 /* The form of calls is seen in the template; what opens reasoning, at the end of its own text. */
 START_TEST(probes) {
   static const struct {
@@ -487,6 +546,8 @@ Suite *suite_gateway_chat(void) {
   tcase_add_test(c, message);
   tcase_add_test(c, call_without_arguments);
   tcase_add_test(c, channels_are_asked_for);
+  tcase_add_test(c, tools_that_no_prompt_shows);
+  tcase_add_test(c, templates_that_ignore_tools);
   tcase_add_test(c, probes);
   suite_add_tcase(s, c);
   return s;
