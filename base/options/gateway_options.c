@@ -21,7 +21,8 @@ const tri_option tri_gateway_option_table[] = {
     {TRI_OPT(S, listen), .name = "http", .metavar = "[ADDR:]PORT", .group = "HTTP",
      .help = "address of OpenAI's HTTP API; ADDR is 127.0.0.1 by default, PORT 0 is any free port"},
     {TRI_OPT(S, api_key_file), .name = "api-key-file", .metavar = "FILE", .group = "HTTP",
-     .help = "file of API keys, one NAME KEY a line; requests must send one of the keys. SIGHUP reads it again"},
+     .help = "file of API keys, one NAME KEY a line, that only its owner may read (chmod 600); requests must send one "
+             "of the keys. SIGHUP reads it again"},
     {TRI_OPT(S, http_open), .name = "http-open", .group = "HTTP",
      .help = "listen on an address other than loopback without API keys: everyone who can reach it may send requests"},
     {TRI_OPT(S, cors_origins), .name = "cors-origin", .metavar = "ORIGIN", .group = "HTTP",

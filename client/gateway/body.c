@@ -68,6 +68,7 @@ tri_status gw_parse_body(const tri_buf *body, tri_json_doc **out, tri_error *err
                     GW_MAX_PARTS);
   bool marked = body->len >= size && !memcmp(body->data, byte_order_mark, size);
   size_t skipped = marked ? size : 0;
+  if (body->len == skipped) return tri_fail(err, TRI_CORRUPT, "", "the body is empty: it must be a JSON object");
   TRI_CHECK(tri_json_parse(body->data ? body->data + skipped : "", body->len - skipped, &doc, err));
   if (tri_json_kind_of(tri_json_root(doc)) != TRI_JSON_OBJECT) {
     tri_json_free(doc);

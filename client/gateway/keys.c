@@ -77,7 +77,8 @@ static tri_status read_file(const char *path, char *text, size_t *len, tri_error
     continue;
   close(fd);
   if (!secret)
-    return tri_fail(err, TRI_PERMISSION, "api-key-file", "%s must be a file that its owner alone may read: chmod 600",
+    return tri_fail(err, TRI_PERMISSION, "api-key-file",
+                    "only its owner may read a file of API keys, and %s is not such a file: chmod 600 '%s'", path,
                     path);
   if (n < 0) return tri_fail(err, TRI_IO, "api-key-file", "cannot read %s", path);
   if (*len == FILE_BYTES) return tri_fail(err, TRI_TOO_LARGE, "api-key-file", "%s is too long", path);

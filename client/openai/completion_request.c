@@ -115,7 +115,13 @@ static tri_status take_format(void *request, const oai_field *f, const tri_json 
   const char *type = tri_json_get_str(v, "type");
   (void)request;
   if (type && !strcmp(type, "text")) return TRI_OK;
-  return tri_fail(err, TRI_UNSUPPORTED, f->name, "response_format is supported with the type \"text\" alone");
+  return tri_fail(err, TRI_UNSUPPORTED, f->name, "response_format: only type \"text\" is supported");
+}
+
+/* {} is a schema like others: every JSON text fits it, and other texts do not. */
+static tri_status take_schema(void *request, const oai_field *f, const tri_json *v, tri_error *err) {
+  if (tri_json_kind_of(v) != TRI_JSON_OBJECT) return oai_take_unsupported(request, f, v, err);
+  return tri_fail(err, TRI_UNSUPPORTED, f->name, "%s is not supported", f->name);
 }
 
 #define Q(m) .offset = offsetof(oai_completion_request, m)
@@ -162,9 +168,9 @@ static const oai_field shared[] = {
     {"return_tokens_as_token_ids", oai_take_unsupported, 0},
     {"chat_template", oai_take_unsupported, 0},
     {"grammar", oai_take_unsupported, 0},
-    {"json_schema", oai_take_unsupported, 0},
+    {"json_schema", take_schema, 0},
     {"structured_outputs", oai_take_unsupported, 0},
-    {"guided_json", oai_take_unsupported, 0},
+    {"guided_json", take_schema, 0},
     {"guided_regex", oai_take_unsupported, 0},
     {"guided_choice", oai_take_unsupported, 0},
     {"guided_grammar", oai_take_unsupported, 0},
@@ -234,7 +240,7 @@ tri_status oai_completion_parse(const tri_json *object, oai_completion_request *
   TRI_CHECK(oai_fields_read(tables, object, q, ignored, err));
   if (!q->prompt.num) return tri_fail(err, TRI_INVALID_ARGUMENT, "prompt", "prompt is missing");
   if (q->best_of != TRIREME_UNSET && q->best_of != q->r.n)
-    return tri_fail(err, TRI_UNSUPPORTED, "best_of", "best_of is supported where it is n, %" PRId64, q->r.n);
+    return tri_fail(err, TRI_UNSUPPORTED, "best_of", "best_of must equal n (%" PRId64 ")", q->r.n);
   TRI_CHECK(take_prompt_logprobs(q, err));
   return oai_completion_check(q, err);
 }
