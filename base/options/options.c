@@ -13,6 +13,12 @@
 
 /* ---- command line ---- */
 
+/* Says of an error, which names our option, that another program's word was given for it. */
+static void name_word(const char *arg, int len, const tri_option *t, tri_error *err) {
+  size_t used = err ? strlen(err->message) : 0;
+  if (used) snprintf(err->message + used, sizeof err->message - used, " (%.*s is --%s)", len, arg, t->name);
+}
+
 /* Handles argv[*i], which begins with a dash, and the value that belongs to it.
  *
  * A name may be followed by "=value" or by the value; "no-NAME" is a switch that is off; a name that is none of this
@@ -34,7 +40,8 @@ static tri_status parse_option(tri_options *o, int argc, char *const *argv, int 
     if (t && t->type == TRI_OPT_BOOL && !value) return tri_options_assign(o, t, "false", TRI_FROM_ARGS, err);
     t = NULL;
   }
-  if (!t && !is_config) {
+  bool is_word = !t && !is_config;
+  if (is_word) {
     TRI_CHECK(tri_options_take_word(o, len, argc, argv, i, &t, err));
     if (!t) return TRI_OK;
   }
@@ -45,6 +52,7 @@ static tri_status parse_option(tri_options *o, int argc, char *const *argv, int 
   }
   if (is_config) o->config = value;
   tri_status st = is_config ? TRI_OK : tri_options_assign(o, t, value, TRI_FROM_ARGS, err);
+  if (st != TRI_OK && is_word) name_word(arg, (int)(name + len - arg), t, err);
   while (st == TRI_OK && t && t->several && *i + 1 < argc && argv[*i + 1][0] != '-')
     st = tri_options_assign(o, t, argv[++*i], TRI_FROM_ARGS, err);
   return st;

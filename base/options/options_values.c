@@ -11,7 +11,7 @@
 #include "base/buf.h"
 #include "base/options/options_internal.h"
 
-enum { CHOICES_TEXT = 160 };
+enum { CHOICES_TEXT = 240 };
 
 /* ---- names ---- */
 
@@ -203,6 +203,14 @@ static const char *find_also(const tri_option *o, const char *text, size_t *len)
   return text;
 }
 
+/* Adds the names that other programs have for the choices. */
+static void add_also(const tri_option *o, char list[CHOICES_TEXT]) {
+  for (const char *at = o->also; at && *at; at += strcspn(at, " "), at += strspn(at, " ")) {
+    size_t used = strlen(list);
+    snprintf(list + used, CHOICES_TEXT - used, "%s%.*s", at == o->also ? "; also " : ", ", (int)strcspn(at, "="), at);
+  }
+}
+
 static tri_status parse_choice(const tri_option *o, const char *text, int *out, tri_error *err) {
   char list[CHOICES_TEXT] = "";
   size_t n = 0, len;
@@ -215,6 +223,7 @@ static tri_status parse_choice(const tri_option *o, const char *text, int *out, 
     size_t used = strlen(list);
     snprintf(list + used, sizeof list - used, "%s%s", n ? ", " : "", o->choices[n]);
   }
+  add_also(o, list);
   return tri_fail(err, TRI_INVALID_ARGUMENT, o->name, "--%s is \"%.40s\"; it can be %s", o->name, text, list);
 }
 

@@ -212,10 +212,10 @@ want 2 'port 80000 of .*; allowed are 0 to 65535 -- endpoint$' "${up[@]}" --endp
 want 2 'port 80000 of .*; allowed are 0 to 65535 -- worker_endpoint$' "${up[@]}" --endpoint "ipc://$dir/up.sock" --worker-endpoint tcp://127.0.0.1:80000
 want 2 'without keys would let anybody in' "${up[@]}" --endpoint 'tcp://127.0.0.1:*'
 want 2 'needs --allowed-keys' "${up[@]}" --endpoint 'tcp://127.0.0.1:*' --key-file up.key
-want 1 't.sock belongs to a server that is running: another one needs another --endpoint -- endpoint$' "${up[@]}"
+want 1 't.sock belongs to a server that is running: another one needs another --endpoint$' "${up[@]}"
 want 2 'memory-cap is 0; allowed are 16M to 1T' "${up[@]}" --memory-cap 0
 want 2 'response_cache is 2147483648, and memory_cap, which it is a part of, 536870912' "${up[@]}" --response-cache 2G
-want 2 '--client-share is NAME=WEIGHT,.* not "ann=0" -- client_share$' "${up[@]}" --endpoint "ipc://$dir/up.sock" --client-share bob=2,ann=0
+want 2 '--client-share is NAME=WEIGHT,.* not "ann=0"$' "${up[@]}" --endpoint "ipc://$dir/up.sock" --client-share bob=2,ann=0
 want 2 'response_cache is 1024; allowed are 0, for none, and 65536 or more' "${up[@]}" --response-cache 1K
 
 # One MPI job of two programs whose options disagree.

@@ -97,6 +97,15 @@ START_TEST(error_keeps_the_first_reason) {
   ck_assert_str_eq(tri_error_field_beside(&e), "c/d");
   snprintf(e.field, sizeof e.field, "x");
   ck_assert_str_eq(tri_error_field_beside(&e), "x");
+  snprintf(e.field, sizeof e.field, "nvme_path"); /* an option has - for _ */
+  snprintf(e.message, sizeof e.message, "no pack: give --nvme-path DIR");
+  ck_assert_str_eq(tri_error_field_beside(&e), "");
+  snprintf(e.field, sizeof e.field, "backend");
+  ck_assert_str_eq(tri_error_field_beside(&e), "backend");
+  snprintf(e.message, sizeof e.message, "backend cuda: none");
+  ck_assert_str_eq(tri_error_field_beside(&e), "");
+  snprintf(e.message, sizeof e.message, "backends: none");
+  ck_assert_str_eq(tri_error_field_beside(&e), "backend");
   snprintf(e.field, sizeof e.field, "memory"); /* no option has that name */
   ck_assert_str_eq(tri_error_field_beside(&e), "");
   char long_path[1000], end[210];
