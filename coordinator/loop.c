@@ -209,6 +209,7 @@ static void read_signals(struct server *s) {
     case TRI_SIGNAL_DRAIN: begin_drain(s, now, number); break;
     case TRI_SIGNAL_AT_ONCE:
       tri_log(TRI_LOG_WARN, "coordinator", "SIG%s again: ending running jobs", sigabbrev_np(number));
+      s->asked_twice = true;
       end_at_once(s, now, "the cluster was told again to shut down, which means at once", false);
       break;
     case TRI_SIGNAL_SUPERVISOR_GONE: end_by_fault(s, now, "the cluster's supervisor is gone"); break;

@@ -236,7 +236,7 @@ static void coordinator_ended(tri_up *u, int status) {
     return;
   }
   if (!u->stopping && !u->draining && tri_up_coordinator_again(u, status)) return;
-  if (!u->stopping)
+  if (!u->stopping && !u->at_once)
     tri_log(TRI_LOG_ERROR, u->called, "the coordinator %s: ending the replicas", tri_up_end_text(status, text));
   tri_up_stop_all(u, code ? code : TRI_EXIT_FAILED);
 }

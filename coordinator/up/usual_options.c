@@ -5,7 +5,7 @@
 #define MODEL_OPTIONS                                                                                                  \
   {"model", "Hugging Face checkpoint folder"}, {"served-model-name", "names of the model in requests"},                \
       {"dtype", "type of the weights in memory"},                                                                      \
-      {"quantization", "int8 or w8a8: quantize linear layers when loading"},                                           \
+      {"quantization", "none, int8, w8a8, fp8 or auto: linear layers, quantized when loading"},                        \
       {"max-model-len", "longest sequence, prompt and answer, in tokens; default: the model's"},                       \
       {"max-num-seqs", "sequences that run at a time; default: 256 on GPUs, 128 on CPUs"},                             \
       {"max-num-batched-tokens", "tokens of one step; default: 8192 on GPUs, 512 on CPUs"},                            \
@@ -19,7 +19,7 @@
     "backend", "cuda or cpu; default: cuda if possible"                                                                \
   }
 #define SERVER_OPTIONS                                                                                                 \
-  {"api-key-file", "file of API keys, one NAME KEY a line"},                                                           \
+  {"api-key-file", "file of API keys, one NAME KEY a line; chmod 600"},                                                \
       {"chat-template", "file with a chat template to use instead of the model's"},                                    \
       {"tool-parser", "format of tool calls; default: by the chat template"}, {                                        \
     "reasoning-parser", "think: separate reasoning from answers; default: none"                                        \
