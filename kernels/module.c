@@ -29,7 +29,9 @@ tri_status tri_backend_load_cuda(tri_backend *be, int device, tri_error *err) {
   }
   if (!module)
     return tri_fail(err, TRI_UNSUPPORTED, "backend", "backend cuda: %s",
-                    why[0] ? why : "this build has no module " TRI_CUDA_MODULE);
+                    why[0] ? why
+                           : "this build has no module " TRI_CUDA_MODULE
+                             ": build it with the CUDA toolkit, without -DTRIREME_CUDA=OFF");
   tri_cuda_fill_fn fill;
   *(void **)&fill = dlsym(module, TRI_CUDA_FILL);
   be->module = module;

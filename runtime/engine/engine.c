@@ -121,6 +121,21 @@ static tri_status choose_quantization(tri_engine *e, tri_quantization asked, boo
                   e->backend->name);
 }
 
+/* Options that do something else than they seem to. */
+static void log_odd_options(const tri_engine *e, const tri_engine_config *config, bool host_experts) {
+  int kept = config->offload.gpu_layers;
+  const char *backend = e->backend->name;
+  if (config->offload.host_experts && !host_experts)
+    tri_log(TRI_LOG_INFO, "engine", "--cpu-moe has no effect: on backend %s all weights are in host memory", backend);
+  if (e->backend->host_memory && kept >= 0 && kept < e->model.num_layers)
+    tri_log(TRI_LOG_WARN, "engine",
+            "--gpu-layers %d: on backend %s the weights of the other layers are read from files in every step; without "
+            "the option they stay in memory if they fit",
+            kept, backend);
+  if (config->load_format == TRI_LOAD_DUMMY)
+    tri_log(TRI_LOG_WARN, "engine", "--load-format dummy: weights are random numbers, and answers mean nothing");
+}
+
 /* The model, this rank's share of it, and the checkpoint: what can fail for reasons of files and options, and takes no
  * memory to speak of. */
 static tri_status prepare(tri_engine *e, const tri_engine_config *config, bool prefers_fp8, tri_error *err) {
@@ -134,9 +149,7 @@ static tri_status prepare(tri_engine *e, const tri_engine_config *config, bool p
   p.placement = e->placement;
   TRI_CHECK(tri_offload_check_experts(&config->offload, &e->model, p, e->backend->deterministic, err));
   p.host_experts = tri_offload_host_experts(&config->offload, !e->backend->host_memory);
-  if (config->offload.host_experts && !p.host_experts && tri_replica_is_leader(e->replica))
-    tri_log(TRI_LOG_INFO, "engine", "--cpu-moe has no effect: on backend %s all weights are in host memory",
-            e->backend->name);
+  if (tri_replica_is_leader(e->replica)) log_odd_options(e, config, p.host_experts);
   TRI_CHECK(tri_shard_make(&e->model, p, &e->shard, err));
   if (config->load_format != TRI_LOAD_DUMMY) TRI_CHECK(tri_checkpoint_open(config->model_dir, ckpt, err));
   tri_weights_find_head(&e->model, *ckpt);

@@ -182,9 +182,10 @@ tri_status tri_offload_check_pack(const tri_offload_config *o, bool made_up, tri
     return tri_fail(err, TRI_NO_CAPACITY, "nvme_path",
                     "dummy weights (--load-format dummy) are in no file from which they could be streamed: give "
                     "--nvme-path DIR, where a pack can be written");
-  return tri_fail(err, TRI_NO_CAPACITY, "nvme_path",
-                  "the checkpoint does not store the weights as a rank's memory holds them (they are sliced, "
-                  "transposed, interleaved or quantized): give --nvme-path DIR, where a pack can be written");
+  return tri_fail(
+      err, TRI_NO_CAPACITY, "nvme_path",
+      "the checkpoint does not store the weights as a rank's memory holds them (they are sliced, "
+      "transposed, interleaved, cast to another type or quantized): give --nvme-path DIR, where a pack can be written");
 }
 
 /* Returns the bytes of the host's memory that a rank counts for a part. */

@@ -304,7 +304,9 @@ tri_status tri_model_config_load(const char *dir, tri_config_rules rules, tri_mo
   char path[4096];
   if (access(dir, F_OK))
     return tri_fail(err, TRI_NOT_FOUND, "model",
-                    "there is no folder %s: nothing is downloaded, the model must be a local folder", dir);
+                    "there is no folder %s: nothing is downloaded, the model must be a local folder or the name of one "
+                    "in the Hugging Face cache",
+                    dir);
   TRI_TRY(tri_folder_check(dir, err));
   snprintf(path, sizeof path, "%s/config.json", dir);
   TRI_TRY(tri_json_read_file(path, MAX_CONFIG_BYTES, &doc, err));
