@@ -67,6 +67,7 @@ static int bench(int argc, char **argv) {
   }
   fprintf(out, "Usage: trireme bench KIND [OPTION]...\n\nKinds:\n");
   for (size_t i = 0; i < NUM_KINDS; i++) fprintf(out, "  %-12s%s\n", kinds[i].name, kinds[i].help);
+  fprintf(out, "\n\"trireme bench KIND --help\" shows the options of a kind.\n");
   return help ? TRI_EXIT_OK : TRI_EXIT_USAGE;
 }
 

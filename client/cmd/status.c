@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* status, cancel, keygen */
+#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -198,10 +199,16 @@ static bool has_ended(trireme_result r, trireme_error *error, bool was_there, in
   return true;
 }
 
-/* The last attempt's words tell of its time alone. */
+/* The last attempt's words tell of its time alone, in ms: the whole wait takes its place. */
 static trireme_result tell_wait(const status_options *o, trireme_result r, trireme_error *error) {
-  size_t n = strlen(error->message);
-  if (r) snprintf(error->message + n, sizeof error->message - n, " (the last attempt of %g s)", o->wait);
+  char whole[sizeof error->message], *unit = NULL;
+  if (!r) return r;
+  for (char *at = error->message; (at = strstr(at, " ms")); at++) unit = at;
+  char *number = unit;
+  while (number && number > error->message && isdigit((unsigned char)number[-1])) number--;
+  if (number == unit) return r;
+  snprintf(whole, sizeof whole, "%.*s%g s%s", (int)(number - error->message), error->message, o->wait, unit + 3);
+  memcpy(error->message, whole, sizeof whole);
   return r;
 }
 

@@ -221,10 +221,19 @@ static int submit_one(cmd_submit_options *o, const char *prompt) {
   return code;
 }
 
+/* Messages of a file's lines are rendered here, as the server takes prompts alone. */
+static void tell_of_folder(tri_option *table, size_t num) {
+  for (size_t i = 0; i < num; i++)
+    if (!strcmp(table[i].name, "model"))
+      table[i].help = "model to use, if several names are served; for --file the served model's folder (DIR), whose "
+                      "chat template lines for /v1/chat/completions need";
+}
+
 int cmd_submit(int argc, char **argv) {
   tri_option table[NUM_OWN + CLI_REQUEST_OPTIONS_MAX];
   size_t n = cli_request_options(table, offsetof(cmd_submit_options, request));
   memcpy(table + n, own_options, sizeof own_options);
+  tell_of_folder(table, n);
   const tri_options_spec spec = {
       .program = "trireme submit",
       .version = "trireme submit " TRIREME_VERSION,

@@ -90,7 +90,7 @@ static tri_status take_embedding(void *ctx, const char *key, const tri_json *v) 
   }
   if (!strcmp(key, "encoding_format")) {
     if (s && !strcmp(s, "float")) return TRI_OK;
-    return tri_fail(e->err, TRI_UNSUPPORTED, key, "encoding_format is supported with \"float\" alone");
+    return tri_fail(e->err, TRI_UNSUPPORTED, key, "encoding_format: only \"float\" is supported");
   }
   if (!strcmp(key, "normalize")) {
     if (!tri_json_as_bool(v, &r->normalize)) return cli_wrong(e->err, key, "true or false");
@@ -134,9 +134,10 @@ static tri_status parse_openai(const submit_context *x, const tri_json *root, su
   s->form = SUBMIT_CHAT;
   if (x->chat) return submit_chat_parse(x->chat, x->defaults, body, s, out, err);
   const char *why = x->no_chat.message;
-  return tri_fail(err, TRI_UNSUPPORTED, "url",
-                  "/v1/chat/completions needs the model's chat template: --model and the served model's folder%s%s",
-                  why[0] ? "; " : "", why);
+  return tri_fail(
+      err, TRI_UNSUPPORTED, "url",
+      "/v1/chat/completions needs the model's chat template: give --model DIR, the served model's folder%s%s",
+      why[0] ? "; " : "", why);
 }
 
 /* ---- either ---- */

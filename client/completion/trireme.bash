@@ -53,7 +53,7 @@ _trireme() {
       path+=("${COMP_WORDS[2]}")
       ;;
     journal)
-      ((COMP_CWORD == 2)) && mapfile -t COMPREPLY < <(compgen -W 'ls rm --help' -- "$cur") && return
+      ((COMP_CWORD == 2)) && mapfile -t COMPREPLY < <(compgen -W 'ls rm --help --version' -- "$cur") && return
       ;;
     keygen)
       mapfile -t COMPREPLY < <(compgen -f -- "$cur")

@@ -30,8 +30,8 @@ static const tri_option own_options[] = {
     {TRI_OPT(S, reconnect_timeout_ms), .name = "reconnect-timeout-ms", .env = "TRIREME_RECONNECT_TIMEOUT_MS", .min = 0,
      .max = 604800000, .fallback = TRI_NUMBER_TEXT(TRIREME_RECONNECT_TIMEOUT_MS), .group = "Connection",
      .help = "how long a lost coordinator may be away; 0: requests end with it"},
-    {TRI_OPT(S, pulse_fd), .name = "pulse-fd", .min = -1, .max = 1 << 20, .fallback = "-1", .metavar = "FD",
-     .group = "Connection", .help = "pipe of trireme up, by which it sees that the gateway is alive"},
+    {TRI_OPT(S, pulse_fd), .name = "pulse-fd", .hidden = true, .min = -1, .max = 1 << 20, .fallback = "-1",
+     .metavar = "FD", .group = "Connection", .help = "pipe of trireme up, by which it sees that the gateway is alive"},
 };
 #undef S
 enum { NUM_OWN = sizeof own_options / sizeof *own_options, MOST_OPTIONS = 64 };

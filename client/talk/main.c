@@ -270,9 +270,12 @@ static int check_tokenizer(talk *t) {
 static int begin(talk *t, const tri_options *parsed) {
   talk_options *o = (talk_options *)t->o;
   tri_error err = {0};
-  tri_status st = o->model ? cli_request_finish(&o->request, parsed, &err)
-                           : tri_fail(&err, TRI_USAGE, "model",
-                                      "--model says whose tokenizer and chat template it is, that of the served model");
+  tri_status st =
+      o->model
+          ? cli_request_finish(&o->request, parsed, &err)
+          : tri_fail(
+                &err, TRI_USAGE, "model",
+                "--model DIR is missing: the folder of the served model, which has its tokenizer and chat template");
   if (st != TRI_OK) return cli_usage("trireme chat", "%s", err.message);
   if (!tri_options_given(parsed, "max-tokens")) o->request.r.max_tokens = -1; /* as many as fit */
   char folder[TRI_MODEL_FOLDER];
@@ -298,7 +301,8 @@ int main(int argc, char **argv) {
       .epilog = "Examples:\n"
                 "  trireme chat --model DIR --system \"Answer in one sentence.\"\n"
                 "  echo \"What is a trireme?\" | trireme chat --model DIR --temperature 0\n\n"
-                "Ctrl-C stops an answer, /clear starts a new conversation, Ctrl-D ends.\n",
+                "Ctrl-C stops an answer, /clear starts a new conversation, Ctrl-D ends.\n"
+                "Commands are for a terminal: from a pipe or a file every line is a turn.\n",
       .version = "trireme chat " TRIREME_VERSION,
       .options = table,
       .count = NUM_OWN + add_request_options(table + NUM_OWN),

@@ -88,7 +88,7 @@ unnamed() { sed 's/"id":"chatcmpl-[0-9a-f]*","object":"chat.completion","created
 "$BIN/trireme" submit --file "$RUN/batch" --model "$MODEL" 2>/dev/null | sed 's/.*"body"://; s/},"error":null}$//' | unnamed >"$RUN/said"
 sed -n '1,4p;6p' "$RUN/answers" | unnamed | diff - <(sed -n '1,4p;6p' "$RUN/said") || fail "a batch of chats answers something else"
 sed -n 5p "$RUN/said" | grep -q '"param":"zip","code":"unknown_field"' || fail "a field that there is not: $(sed -n 5p "$RUN/said")"
-"$BIN/trireme" submit --file "$RUN/batch" 2>&1 | grep -q '"status_code":400.*needs the model.s chat template: --model' || fail "a batch of chats without a template"
+"$BIN/trireme" submit --file "$RUN/batch" 2>&1 | grep -q '"status_code":400.*needs the model.s chat template: give --model DIR' || fail "a batch of chats without a template"
 # A folder that happens to have the model's name makes no chats, and is no reason to refuse prompts.
 mkdir -p "$RUN/here/abacus"
 { echo '{"prompt":"37+48=","temperature":0}' && head -n 1 "$RUN/batch"; } >"$RUN/here/batch"

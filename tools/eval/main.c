@@ -5,6 +5,7 @@
 #include "tools/eval/eval.h"
 #include "base/mem.h"
 #include "base/standard_output.h"
+#include "base/version.h"
 
 static const char program[] = "trireme eval";
 enum { MOST_TOKENS = 1 << 20 };
@@ -141,6 +142,8 @@ int main(int argc, char **argv) {
       .usage = "[MODEL] --text FILE [OPTION]...",
       TRI_OPTIONS(eval_table),
       .arg_option = "model",
+      .version = "trireme eval " TRIREME_VERSION,
+      .config_file = true,
       .summary = "Measures the perplexity of a running cluster's model over a text, and with --against how far two "
                  "clusters agree, such as those of a model and its quantized form.",
       .epilog =
