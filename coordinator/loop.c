@@ -151,7 +151,8 @@ static void read_supervisor(struct server *s) {
   bool over = tri_supervisor_gives_up(&s->supervisor);
   if (!over && s->supervisor.drain && !s->draining) begin_drain(s, tri_now_ns(), s->supervisor.drain);
   if (!over) return;
-  tri_log(TRI_LOG_INFO, "coordinator", "the supervisor gives up: ending running jobs");
+  tri_log(TRI_LOG_INFO, "coordinator", "%s: ending running jobs", s->supervisor.why);
+  s->cut_short = true;
   s->draining = true;
   s->drain_deadline = tri_deadline_after_ms(OVER_MS);
   tri_core_drain(s->core);
@@ -209,7 +210,7 @@ static void read_signals(struct server *s) {
     case TRI_SIGNAL_DRAIN: begin_drain(s, now, number); break;
     case TRI_SIGNAL_AT_ONCE:
       tri_log(TRI_LOG_WARN, "coordinator", "SIG%s again: ending running jobs", sigabbrev_np(number));
-      s->asked_twice = true;
+      s->cut_short = true;
       end_at_once(s, now, "the cluster was told again to shut down, which means at once", false);
       break;
     case TRI_SIGNAL_SUPERVISOR_GONE: end_by_fault(s, now, "the cluster's supervisor is gone"); break;

@@ -16,7 +16,7 @@ static bool say_end(struct server *s) {
   unsigned long long lost = tri_core_lost(s->core);
   if (lost)
     tri_log(TRI_LOG_ERROR, "coordinator", "ended: %llu running %s lost", lost, lost > 1 ? "jobs were" : "job was");
-  if (!lost && s->asked_twice) /* jobs of a client that was cut off before are cancelled, and not lost */
+  if (!lost && s->cut_short) /* jobs of a client that was cut off before are cancelled, and not lost */
     tri_log(TRI_LOG_INFO, "coordinator", "ended at once: no job was running any more");
   else if (!lost)
     tri_log(TRI_LOG_INFO, "coordinator", "ended: no job was lost");

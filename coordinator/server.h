@@ -45,7 +45,7 @@ struct server {
   /* draining: no new jobs, until drain_deadline; leaving: this turn is the last; failed: with an exit code that says
    * so; said_where: the log has had the lines for users, with the first replica that was ready */
   bool draining, leaving, failed, said_where;
-  bool asked_twice; /* leaving, as a second signal wants the end at once */
+  bool cut_short; /* running jobs were not waited for: a second signal, or the supervisor gives up */
   tri_signal_history signals;
   int64_t drain_deadline, last_tick, last_second;
   struct server_second window[SERVER_WINDOW_S]; /* the last seconds */

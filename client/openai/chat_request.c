@@ -66,9 +66,7 @@ static tri_status no_parser(const oai_model *model, tri_error *err) {
       "tool_choice \"auto\" needs a parser of calls: start the gateway with --tool-parser NAME (%s), or send "
       "tool_choice \"none\"%s",
       names,
-      model->ignores_tools ? "; the model's chat template ignores tools, so that it may not be made for them, "
-                             "and --chat-template FILE gives another one"
-                           : "");
+      model->ignores_tools ? "; the model's chat template ignores tools: --chat-template FILE gives another one" : "");
 }
 
 /* Tools that no prompt shows are like a field without a meaning. */

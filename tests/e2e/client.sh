@@ -132,7 +132,7 @@ stop
 # What does not fit: the advice is about the limit, and JSON has the reason.
 abacus=$SRC/tests/models/abacus
 want 3 ': give --kv-cache-memory-bytes 1572864 or more (max_model_len)$' "$trireme" plan --model "$abacus" --kv-cache-memory-bytes 1K
-want 3 ': give --num-kv-blocks-override 64 or more, or --max-model-len 16 or less (max_model_len)$' "$trireme" plan --model "$abacus" --num-kv-blocks-override 1
+want 3 ': give --num-kv-blocks-override 64 or more, or --max-model-len 16 or less$' "$trireme" plan --model "$abacus" --num-kv-blocks-override 1
 want 3 'or more memory; --memory-per-rank says' "$trireme" plan --model "$abacus" --memory-per-rank 1M --kv-cache-memory-bytes 1M
 want 3 '"fits":false,"kv_tokens":0,"reason":"0 KV blocks of 16 tokens hold less than' "$trireme" plan --model "$abacus" --kv-cache-memory-bytes 1K --json
 for o in --kv-cache-memory-bytes --memory-per-rank; do

@@ -27,7 +27,7 @@ refused 3 "the folder .*packs for packs is named twice" --gpu-layers 0 --quantiz
 
 # More memory would not help, and plan does not say so.
 "$BIN/trireme" plan --model "$MODEL" --max-in-cpu 33400K --backend cpu >"$RUN/plan" 2>&1
-grep -q 'for reads (max_in_cpu)$' "$RUN/plan" || fail "plan does not name what is too small: $(cat "$RUN/plan")"
+grep -q -- '--max-in-cpu .* for reads$' "$RUN/plan" || fail "plan does not name what is too small: $(cat "$RUN/plan")"
 
 # Nothing is asked for, and the model has no room: what stays, what is read, and how long that takes. plan says the same.
 "$BIN/trireme" plan --model "$MODEL" --memory-per-rank 240M --backend cpu >"$RUN/plan" || fail "no plan: $(cat "$RUN/plan")"
@@ -70,8 +70,8 @@ plan_refuses() { # WORDS ARGS...
   [ $? = 3 ] || fail "plan says that $* fits: $(cat "$RUN/plan")"
   grep -q -- "$words" "$RUN/plan" || fail "plan does not say '$words' with $*: $(cat "$RUN/plan")"
 }
-plan_refuses 'there is no folder .*packs/none for packs: .* (nvme_path)$' -q w8a8 --nvme-path "$RUN/packs/none"
-plan_refuses 'there is no folder .*packs/none for packs: .* (nvme_path)$' --nvme-path "$RUN/packs/none" # as a start, which needs no pack
+plan_refuses 'there is no folder .*packs/none for packs: --nvme-path makes none$' -q w8a8 --nvme-path "$RUN/packs/none"
+plan_refuses 'there is no folder .*packs/none for packs: --nvme-path makes none$' --nvme-path "$RUN/packs/none" # as a start, which needs no pack
 predict -q w8a8 --nvme-path "$RUN/packs/none" --hosts a:1 --disk-bandwidth 1e8 >"$RUN/plan" || fail "plan looks at another host's folder: $(cat "$RUN/plan")"
 mkdir -m 500 "$RUN/closed"
 if ! touch "$RUN/closed/file" 2>/dev/null; then # root may
