@@ -22,7 +22,7 @@ refused 3 'give --cpu-moe or --n-cpu-moe' --model "$MODEL" --hot-experts 2 --bac
 refused 3 'cannot be combined with --deterministic' --model "$MODEL" --cpu-moe --hot-experts 2 --deterministic --backend cpu
 refused 2 'hot-experts' --model "$MODEL" --cpu-moe --hot-experts -2 --backend cpu
 refused 3 'cannot be combined with --data-parallel-size 2' --model "$MODEL" --cpu-moe -dp 2 -ep 2 --backend cpu --threads 1
-for word in 'are about experts' 'cpu_moe'; do
+for word in 'are about experts' 'cpu-moe'; do
   "$BIN/trireme" plan --model "$dense" --n-cpu-moe 1 2>&1 | grep -q "$word" || fail "plan does not say '$word'"
 done
 "$BIN/trireme" plan --model "$MODEL" --cpu-moe --devices 2 >"$RUN/plan" 2>&1
@@ -81,7 +81,7 @@ mkdir "$RUN/huge"
 echo '{"model_type": "mixtral", "torch_dtype": "bfloat16", "vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8, "max_position_embeddings": 32768, "rms_norm_eps": 1e-5, "num_local_experts": 1024, "num_experts_per_tok": 2}' >"$RUN/huge/config.json"
 FAKE_MEMORY=80000000000 "$BIN/trireme" plan "$RUN/huge" --backend cuda --cpu-moe -c 1024 >"$RUN/plan" 2>&1
 [ $? = 3 ] || fail "more experts than any host has memory for: $(cat "$RUN/plan")"
-grep -q "each rank needs [0-9.]* MiB of host memory for experts, and [0-9.]* MiB are free for it: give a smaller --n-cpu-moe, .*(cpu_moe)\$" "$RUN/plan" || fail "$(cat "$RUN/plan")"
+grep -q "each rank needs [0-9.]* MiB of host memory for experts, and [0-9.]* MiB are free for it: give a smaller --n-cpu-moe, " "$RUN/plan" || fail "$(cat "$RUN/plan")"
 
 # A device without room for the experts serves with them on the host, and not without; steps end behind their launch, two at a time.
 # What memory it has beside the KV cache has some of them, too.

@@ -79,12 +79,12 @@ want 0 '^ !-tp 8 ' --model "$llama" --devices 8 --nnodes 2 --memory-per-rank 1Gi
 grep -q '^! a tensor-parallel group spans several hosts$' "$RUN/got" || fail "no word of the mark"
 
 # What cannot be, with the field; what fits nowhere says what is missing.
-want 2 '(tensor_parallel_size)' --model "$llama" --devices 4 -tp 2
-want 2 '(enable_expert_parallel)' --model "$experts" --devices 4 --enable-expert-parallel
-want 2 '(hosts)' --model "$llama" --devices 4 --hosts a:4
+want 2 '-tp is part of one' --model "$llama" --devices 4 -tp 2
+want 2 '--enable-expert-parallel is part of one' --model "$experts" --devices 4 --enable-expert-parallel
+want 2 '--hosts is part of one' --model "$llama" --devices 4 --hosts a:4
 want 2 '4 GPUs cannot be divided equally over 3 hosts (nnodes)' --model "$llama" --devices 4 --nnodes 3
-want 2 'goes with --devices.*(nnodes)' --model "$llama" --nnodes 2
-want 2 '(context_len)' --model "$llama" --devices 4 --memory-per-rank 1GiB --context-len 100000
+want 2 '--nnodes 2 goes with --devices' --model "$llama" --nnodes 2
+want 2 '--context-len 100000 exceeds max_model_len' --model "$llama" --devices 4 --memory-per-rank 1GiB --context-len 100000
 want 2 'devices is 2000; allowed are 0 to 1024' --model "$llama" --devices 2000
 want 3 'only steps of decoders are predicted, and bert is none (devices)' --model "$DATA/checkpoints/bert" --devices 2
 want 3 'the nearest, -tp [0-9]*.*, lacks [0-9.]* MiB a rank[^(]*$' --model "$llama" --devices 4 --memory-per-rank 100MiB
@@ -98,7 +98,7 @@ grep -q '^machine: a rank reads 3010 GB/s at best (NVIDIA H100 (80 GB), as measu
 want 0 '^for NVIDIA A100 (80 GB), .*; rates by its data sheet$' --model "$llama" --devices 2 --device a100
 want 0 '^for NVIDIA H100 (80 GB), a rank may use 9000.0 MiB (--memory-per-rank)' --model "$llama" --device h100 --memory-per-rank 10000MiB
 want 2 'device is "tpu"; it can be h200, h100, a100, l40s, b200' --model "$llama" --device tpu
-want 2 'device h100 is a GPU, and --backend is cpu (device)' --model "$llama" --device h100 --backend cpu
+want 2 'device h100 is a GPU, and --backend is cpu$' --model "$llama" --device h100 --backend cpu
 want 0 '^assumed: NVIDIA H200, ' --model "$llama" --devices 2 # GPUs without a word of a backend
 
 # Models larger than the memory, by the shapes of published ones: with defaults they are streamed, and plan says so.
