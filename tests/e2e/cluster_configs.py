@@ -75,7 +75,7 @@ def check_rules(path, yaml):
 
 
 def check_pods(path, yaml):
-    routes = set(re.findall(r'\{"(/[a-z/0-9_]+)"', (src / "client/gateway/paths.c").read_text()))
+    routes = set(re.findall(r'\{\.path = "(/[a-z/0-9_]+)"', (src / "client/gateway/paths.c").read_text()))
     documents = [d for d in yaml.safe_load_all(path.read_text()) if d]
     pods = [d["spec"]["template"]["spec"] for d in documents if d["kind"] in ("Deployment", "StatefulSet", "Job")]
     for pod in pods:
