@@ -18,19 +18,21 @@ typedef struct crowd {
   int first_tokens, longest;
 } crowd;
 
-static void name_crowd(char name[80], const heads *g, const crowd *c) {
+enum { NAME_BYTES = 144 };
+
+static void name_crowd(char name[NAME_BYTES], const heads *g, const crowd *c) {
   char other[32] = "", block[16] = "";
   if (c->longest != c->context) snprintf(other, sizeof other, " but one %d", c->longest);
   if (g->block != BLOCK) snprintf(block, sizeof block, ", block %d", g->block);
   if (g->v_dim)
-    snprintf(name, 80, "attention bfloat16 %d x %d, context %d, latent, %d heads", c->seqs, c->tokens, c->context,
-             g->hq);
+    snprintf(name, NAME_BYTES, "attention bfloat16 %d x %d, context %d, latent, %d heads", c->seqs, c->tokens,
+             c->context, g->hq);
   else if (c->first_tokens != c->tokens)
-    snprintf(name, 80, "attention bfloat16 %d + %d x %d tokens, context %d, d %d", c->first_tokens, c->seqs - 1,
+    snprintf(name, NAME_BYTES, "attention bfloat16 %d + %d x %d tokens, context %d, d %d", c->first_tokens, c->seqs - 1,
              c->tokens, c->context, g->d);
   else
-    snprintf(name, 80, "attention bfloat16 %d x %d tokens, context %d%s, d %d%s", c->seqs, c->tokens, c->context, other,
-             g->d, block);
+    snprintf(name, NAME_BYTES, "attention bfloat16 %d x %d tokens, context %d%s, d %d%s", c->seqs, c->tokens,
+             c->context, other, g->d, block);
 }
 
 static crowd alike(int seqs, int tokens, int context) { return (crowd){seqs, tokens, context, tokens, context}; }
@@ -78,7 +80,7 @@ static void bench_attention(bench *b, const heads *g, crowd c) {
   }
   tri_batch host = batch;
   if (b->c->be->ops.bind_batch(b->c->be, 0, &host, a, 1, &batch)) bench_give_up("no memory");
-  char name[80];
+  char name[NAME_BYTES];
   name_crowd(name, g, &c);
   double gemms = seen * hq * (d + wide);
   bench_report(b, name, WORK(attention, a, copies, .bytes = bytes, .gemms = gemms, .type = TRI_BF16));
@@ -141,7 +143,7 @@ static void bench_moves(bench *b, int kib, bool out) {
   int blocks = ALL / 2 / LAYERS / kib;
   size_t bytes = (size_t)ALL << 10;
   void *pool = NULL;
-  char name[80];
+  char name[NAME_BYTES];
   if (b->be->ops.host_alloc(b->be, bytes, &pool) != TRI_OK) bench_give_up("no pinned memory");
   for (int i = 0; i < blocks; i++) pairs[2 * i] = i, pairs[2 * i + 1] = blocks - 1 - i;
   char *cache = bench_room(b, bytes);

@@ -6,11 +6,11 @@
 #include "tests/opcheck/opcheck.h"
 
 static void usage(void) {
-  puts("opcheck [--backend cpu] [--isa scalar|avx2|avx512] [--op NAME] [--seed N] [--cases N] [--threads N]\n"
-       "        [--deterministic] [--bench [--quick]]\n"
+  puts("opcheck [--backend cpu] [--isa scalar|avx2|avx512|avx512vbmi] [--op NAME] [--seed N] [--cases N]\n"
+       "        [--threads N] [--deterministic] [--bench [--quick]]\n"
        "Compares the ops of a backend with the reference; --deterministic also demands the same bits whatever the "
-       "batch and\n"
-       "the threads; --bench times each op against the memory and the arithmetic it cannot do without.");
+       "batch\n"
+       "and the threads; --bench times each op against the memory and the arithmetic it cannot do without.");
 }
 
 static bool parse(int argc, char **argv, oc_options *o) {
