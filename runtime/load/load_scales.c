@@ -3,6 +3,8 @@
  *
  * A rank's groups are the file's or parts of them (stored_form.h): a row of the rank's table of scales is a run of one
  * row of the file's, widened to float32. */
+#include <stdio.h>
+
 #include "runtime/load/load_impl.h"
 
 tri_status tri_load_check_stored(const tri_load *l, bool packed) {
@@ -12,11 +14,11 @@ tri_status tri_load_check_stored(const tri_load *l, bool packed) {
   bool same = packed && l->packed.format->codes_type == at->dtype && !l->packed.turned &&
               (blocked ? f->group_cols == at->groups.cols && f->group_rows % at->groups.rows == 0 : !at->groups.cols);
   if (same) return TRI_OK;
-  return tri_fail(l->err, TRI_UNSUPPORTED, "quantization",
-                  "weight %s of layer %d: its tensors are quantized in different ways (%s): --quantization none widens "
-                  "them",
-                  tri_weight_name(l->target->rule.weight), l->target->layer,
-                  packed ? l->packed.codes.tensor->name : l->target->rule.name);
+  char name[160];
+  snprintf(name, sizeof name, l->target->rule.name, l->target->layer, l->target->expert);
+  return tri_fail(
+      l->err, TRI_UNSUPPORTED, name,
+      "tensor %s is quantized in another way than the others of its weight: --quantization none widens them", name);
 }
 
 /* Rows of the rank's table that begin with group `first`. */

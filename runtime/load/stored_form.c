@@ -35,13 +35,13 @@ static tri_status add_slice(void *ctx, const tri_slice *s) {
 /* Finds how a tensor's elements share scales. False: they are no codes that can stay. A row whose elements have one
  * scale is a block of its own, also where other rows have the same scale: a weight has few rows. */
 static bool find_blocks(const tri_model_config *c, const tri_checkpoint *ckpt, const tri_tensor_rule *rule, int layer,
-                        struct search *f) {
+                        int expert, struct search *f) {
   tri_error ignored;
   tri_packed p;
   bool found = false;
   f->block_rows = f->block_cols = 0;
   if (ckpt) {
-    tri_status st = tri_packed_find(c, ckpt, rule, layer, 0, &p, &found, &ignored);
+    tri_status st = tri_packed_find(c, ckpt, rule, layer, expert, &p, &found, &ignored);
     if (st != TRI_OK || !found || p.format != &tri_widen_fp8 || p.turned) return false;
     if (p.layout.group_cols < p.layout.cols) f->block_cols = p.layout.group_cols;
     f->block_rows = p.layout.group_rows;
@@ -58,6 +58,19 @@ static bool find_blocks(const tri_model_config *c, const tri_checkpoint *ckpt, c
   return true;
 }
 
+/* The same of all tensors of a rule: experts of one layer may be stored in different ways, and move between ranks. */
+static bool find_common_blocks(const tri_model_config *c, const tri_checkpoint *ckpt, const tri_tensor_rule *rule,
+                               int layer, struct search *f) {
+  int64_t num = ckpt && rule->flags & TRI_TENSOR_PER_EXPERT ? c->moe.num_experts : 1, rows = 0, cols = 0;
+  for (int expert = 0; expert < num; expert++) {
+    if (!find_blocks(c, ckpt, rule, layer, expert, f) || (expert && f->block_cols != cols)) return false;
+    rows = common_divisor(rows, f->block_rows);
+    cols = f->block_cols;
+  }
+  f->block_rows = rows;
+  return true;
+}
+
 bool tri_stored_form_find(const tri_model_config *c, const tri_shard *s, const tri_checkpoint *ckpt, tri_weight_id id,
                           int layer, tri_dtype *dtype, tri_groups *groups) {
   struct search f = {.fits = true};
@@ -65,7 +78,7 @@ bool tri_stored_form_find(const tri_model_config *c, const tri_shard *s, const t
   if (!tri_weight_is_quantized(c, id) || !tri_weight_in_layer(c, id, layer) || !shape.n || !shape.k) return false;
   for (const tri_tensor_rule *r = c->arch->tensors; r->name; r++) {
     if (r->weight != id || !tri_rule_applies(c, r)) continue;
-    if (!find_blocks(c, ckpt, r, layer, &f)) return false;
+    if (!find_common_blocks(c, ckpt, r, layer, &f)) return false;
     if (tri_shard_slices(c, s, r, 0, add_slice, &f) != TRI_OK) return false;
   }
   if (!f.rows || !f.fits || f.cols > INT32_MAX) return false;

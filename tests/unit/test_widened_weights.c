@@ -26,7 +26,13 @@ Suite *suite_widened_weights(void);
   "{\"model_type\":\"llama\",\"hidden_size\":16,\"num_hidden_layers\":2,\"num_attention_heads\":4,"                    \
   "\"intermediate_size\":9008,\"vocab_size\":8,\"quantization_config\":{" quantization "}}"
 
-/* Folders of tests/data/checkpoints, or configs of models whose rows are longer than a piece. */
+#define EXPERTS(quantization)                                                                                          \
+  "{\"model_type\":\"mixtral\",\"hidden_size\":48,\"num_hidden_layers\":2,\"num_attention_heads\":4,"                  \
+  "\"num_key_value_heads\":2,\"num_local_experts\":3,\"num_experts_per_tok\":2,\"intermediate_size\":104,"             \
+  "\"vocab_size\":8,\"quantization_config\":{" quantization "}}"
+
+/* Folders of tests/data/checkpoints, or configs of models: some with rows longer than a piece, one with an expert that
+ * is stored in another way than the others. */
 static const struct {
   const char *name, *config;
   int tp;       /* of all layouts up to it */
@@ -41,7 +47,8 @@ static const struct {
     {"awq_qwen2", NULL, 3, 4096},
     {"wide FP8", WIDE("\"quant_method\":\"fp8\",\"weight_block_size\":[32,48]"), 3, 8192},
     {"wide GPTQ", WIDE("\"quant_method\":\"gptq\",\"bits\":4,\"group_size\":32"), 3, 16384},
-    {"wide ModelOpt", WIDE("\"quant_method\":\"modelopt\",\"quant_algo\":\"FP8_PER_CHANNEL_PER_TOKEN\""), 3, 8192}};
+    {"wide ModelOpt", WIDE("\"quant_method\":\"modelopt\",\"quant_algo\":\"FP8_PER_CHANNEL_PER_TOKEN\""), 3, 8192},
+    {"mixed experts", EXPERTS("\"quant_method\":\"fp8\",\"weight_block_size\":[32,48]"), 3, 8192}};
 enum { NUM_MODELS = sizeof models / sizeof *models, NUM_STORED = 7 };
 
 /* ---- the plain twin ---- */
@@ -243,13 +250,18 @@ static void write_random(struct writer *w, const char *stem, const char *suffix,
   }
 }
 
+/* The ups of the second expert are numbers, so that none of the experts' gates and ups can stay as they are. */
+static bool is_plain(const tri_tensor_rule *r, int expert) {
+  return !tri_weight_is_linear(r->weight) || r->weight == TRI_W_HEAD || (expert == 1 && r->part == TRI_PART_UP);
+}
+
 static void write_random_rule(struct writer *w, const tri_model_config *c, const tri_tensor_rule *r, int layer,
-                              const char *scales) {
+                              int expert, const char *scales) {
   char stem[120], plain[120];
   tri_weight_shape full = tri_rule_full_shape(c, r);
-  snprintf(plain, sizeof plain, r->name, layer);
+  snprintf(plain, sizeof plain, r->name, layer, expert);
   snprintf(stem, sizeof stem, "%.*s", (int)(strlen(plain) - strlen(".weight")), plain);
-  if (!tri_weight_is_linear(r->weight) || r->weight == TRI_W_HEAD) {
+  if (is_plain(r, expert)) {
     write_random(w, plain, "", "F32", full.n, full.vector ? 0 : full.k);
   } else if (c->stored.method == TRI_STORED_FP8) {
     write_random(w, stem, ".weight", "F8_E4M3", full.n, full.k);
@@ -273,7 +285,8 @@ static tri_checkpoint *make_random(const tri_model_config *c, const char *scales
   fputc('{', w.header);
   for (const tri_tensor_rule *r = c->arch->tensors; r->name; r++)
     for (int l = 0; tri_rule_applies(c, r) && l < (tri_weight_is_per_layer(r->weight) ? c->num_layers : 1); l++)
-      write_random_rule(&w, c, r, l, scales);
+      for (int e = 0; e < (r->flags & TRI_TENSOR_PER_EXPERT ? c->moe.num_experts : 1); e++)
+        write_random_rule(&w, c, r, l, e, scales);
   fputc('}', w.header);
   fclose(w.header);
   write_file(RANDOM "/model.safetensors", header, len, w.data);
