@@ -131,10 +131,10 @@ static tri_status pack_rank(const struct packing *p, int rank, tri_error *err) {
   return TRI_OK;
 }
 
-/* Returns what the backend would have that reads the pack on this host. */
+/* Returns what the backend would have that reads the pack, which need not be on this host. */
 static bool prefers_fp8(const tri_serve_options *o) {
   tri_backend *be = NULL;
-  if (tri_backend_create(&(tri_backend_config){.name = o->backend}, &be, NULL) != TRI_OK) return tri_cpu_prefers_fp8();
+  if (tri_backend_create(&(tri_backend_config){.name = o->backend}, &be, NULL) != TRI_OK) return false;
   bool prefers = be->prefers_fp8;
   tri_backend_destroy(be);
   return prefers;

@@ -77,7 +77,7 @@ tri_status plan_find_backend(struct plan *p, tri_error *err) {
     memcpy(p->device, be->tactics_key, sizeof p->device);
     p->kind = tri_device_kind_find(p->device);
   }
-  bool prefers_fp8 = be ? be->prefers_fp8 : !p->ledger.device && tri_cpu_prefers_fp8();
+  bool prefers_fp8 = be ? be->prefers_fp8 : !strcmp(p->backend, "cpu") && tri_cpu_prefers_fp8();
   p->ledger.quantization =
       tri_stored_quantization(&p->c->stored, (tri_quantization)v->quantization, prefers_fp8 && !p->ledger.device);
   double share = p->ledger.device ? v->gpu_memory_utilization : 1;
