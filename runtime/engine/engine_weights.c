@@ -96,14 +96,16 @@ static const char *why_widened(const tri_engine *e) {
                                  : ": this backend does not compute with FP8 yet";
 }
 
-/* Says what became of a quantized checkpoint. */
+/* Says what became of a quantized checkpoint, or of one that was quantized. */
 static void tell_stored(const tri_engine *e) {
   const tri_weights *w = e->weights;
   double scaled = 0, wide = 0;
   int num_scaled = 0, num_wide = 0;
   const char *form = "", *type = "";
-  char text[TRI_STORED_TEXT];
-  if (e->model.stored.method == TRI_STORED_PLAIN || !tri_replica_is_leader(e->replica)) return;
+  bool plain = e->model.stored.method == TRI_STORED_PLAIN;
+  char text[TRI_STORED_TEXT] = "not quantized";
+  if ((plain && e->quantization == TRI_QUANTIZE_NONE) || !tri_replica_is_leader(e->replica)) return;
+  if (!plain) tri_stored_text(&e->model.stored, text);
   for (int l = 0; l < e->shard.layers.count; l++)
     for (int id = 0; id < TRI_W_COUNT; id++) {
       const tri_weight *t = &w->layers[l].w[id];
@@ -115,8 +117,8 @@ static void tell_stored(const tri_engine *e) {
     }
   tri_log(TRI_LOG_INFO, "engine",
           "the checkpoint is %s: %d matrices of this rank's layers are %s in memory (%.1f MiB), %d are %s (%.1f MiB)%s",
-          tri_stored_text(&e->model.stored, text), num_scaled, *form ? form : "quantized", scaled / 0x1p20, num_wide,
-          *type ? type : "wider", wide / 0x1p20, why_widened(e));
+          text, num_scaled, *form ? form : "quantized", scaled / 0x1p20, num_wide, *type ? type : "wider",
+          wide / 0x1p20, why_widened(e));
   if (w->num_checked)
     tri_log(TRI_LOG_INFO, "engine", "the self-test found %d of them to multiply as their files say", w->num_checked);
   if (e->model.stored.has_kv_scales)

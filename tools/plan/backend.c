@@ -80,9 +80,12 @@ tri_status plan_find_backend(struct plan *p, tri_error *err) {
   bool prefers_fp8 = be ? be->prefers_fp8 : !strcmp(p->backend, "cpu") && tri_cpu_prefers_fp8();
   p->ledger.quantization =
       tri_stored_quantization(&p->c->stored, (tri_quantization)v->quantization, prefers_fp8 && !p->ledger.device);
+  tri_backend_destroy(be);
+  if (p->ledger.device && p->ledger.quantization == TRI_QUANTIZE_FP8)
+    return tri_fail(err, TRI_UNSUPPORTED, "quantization",
+                    "--quantization fp8: GPUs do not compute with FP8 weights yet: none widens them to 16 bits");
   double share = p->ledger.device ? v->gpu_memory_utilization : 1;
   if (p->o->memory) p->ledger.memory = (int64_t)((double)p->o->memory * share);
   tell_assumption(p);
-  tri_backend_destroy(be);
   return TRI_OK;
 }
