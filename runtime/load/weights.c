@@ -93,14 +93,15 @@ static tri_status find_place(struct mapping *p, int part, tri_weight_place *at) 
   return TRI_OK;
 }
 
-/* Finds the form of a weight that is not numbers. Of a checkpoint that has FP8 what is FP8 there stays so. */
+/* Finds the form of a weight that is not numbers. Of a checkpoint that has FP8 what is FP8 there stays so; of others
+ * the head stays as it is, as in published folders: it decides between tokens that are near each other. */
 static void find_form(const struct mapping *p, tri_weight_id id, int layer, tri_weight_place *at) {
   if (!tri_weight_is_quantized(p->c, id)) return;
   if (p->quantization == TRI_QUANTIZE_INT8 || p->quantization == TRI_QUANTIZE_W8A8) at->dtype = TRI_I8;
   if (p->quantization != TRI_QUANTIZE_FP8) return;
   if (tri_stored_has_fp8(&p->c->stored))
     at->is_stored = tri_stored_form_find(p->c, p->s, p->ckpt, id, layer, &at->dtype, &at->groups);
-  else
+  else if (id != TRI_W_HEAD)
     at->dtype = TRI_F8_E4M3;
 }
 
