@@ -3,6 +3,7 @@
 
 /* A form as it is found, tensor by tensor. */
 struct search {
+  tri_dtype type;                 /* of the codes */
   int64_t block_rows, block_cols; /* of the tensor at hand; cols 0: its rows have one scale each */
   int64_t rows, cols;             /* that blocks of the weight can have; 0: nothing was looked at yet */
   int64_t skip_col;
@@ -32,6 +33,11 @@ static tri_status add_slice(void *ctx, const tri_slice *s) {
   return TRI_OK;
 }
 
+/* Returns whether a tensor's codes times their scales are its numbers, row by row as in memory. */
+static bool is_codes(const tri_packed *p, tri_dtype type) {
+  return p->format->codes_type == type && !p->turned && !p->zeros.tensor && !p->order.tensor;
+}
+
 /* Finds how a tensor's elements share scales. False: they are no codes that can stay. A row whose elements have one
  * scale is a block of its own, also where other rows have the same scale: a weight has few rows. */
 static bool find_blocks(const tri_model_config *c, const tri_checkpoint *ckpt, const tri_tensor_rule *rule, int layer,
@@ -42,13 +48,13 @@ static bool find_blocks(const tri_model_config *c, const tri_checkpoint *ckpt, c
   f->block_rows = f->block_cols = 0;
   if (ckpt) {
     tri_status st = tri_packed_find(c, ckpt, rule, layer, expert, &p, &found, &ignored);
-    if (st != TRI_OK || !found || p.format != &tri_widen_fp8 || p.turned) return false;
+    if (st != TRI_OK || !found || !is_codes(&p, f->type)) return false;
     if (p.layout.group_cols < p.layout.cols) f->block_cols = p.layout.group_cols;
     f->block_rows = p.layout.group_rows;
   } else if (rule->weight != TRI_W_HEAD && !(rule->flags & TRI_TENSOR_TRANSPOSED) && c->stored.num_schemes) {
     /* Published folders leave the head as it is. */
     const tri_stored_scheme *scheme = &c->stored.schemes[0];
-    if (!scheme->is_float || scheme->bits != 8) return false;
+    if (scheme->is_float != (f->type == TRI_F8_E4M3) || scheme->bits != 8) return false;
     if (scheme->cols < tri_rule_full_shape(c, rule).k) f->block_cols = scheme->cols;
     f->block_rows = scheme->rows;
   } else {
@@ -72,8 +78,8 @@ static bool find_common_blocks(const tri_model_config *c, const tri_checkpoint *
 }
 
 bool tri_stored_form_find(const tri_model_config *c, const tri_shard *s, const tri_checkpoint *ckpt, tri_weight_id id,
-                          int layer, tri_dtype *dtype, tri_groups *groups) {
-  struct search f = {.fits = true};
+                          int layer, tri_dtype dtype, tri_groups *groups) {
+  struct search f = {.type = dtype, .fits = true};
   tri_weight_shape shape = tri_shard_weight_shape(c, s, id);
   if (!tri_weight_is_quantized(c, id) || !tri_weight_in_layer(c, id, layer) || !shape.n || !shape.k) return false;
   for (const tri_tensor_rule *r = c->arch->tensors; r->name; r++) {
@@ -81,9 +87,8 @@ bool tri_stored_form_find(const tri_model_config *c, const tri_shard *s, const t
     if (!find_common_blocks(c, ckpt, r, layer, &f)) return false;
     if (tri_shard_slices(c, s, r, 0, add_slice, &f) != TRI_OK) return false;
   }
-  if (!f.rows || !f.fits || f.cols > INT32_MAX) return false;
+  if (!f.rows || !f.fits || f.cols > INT32_MAX || (f.cols && dtype == TRI_I8)) return false;
   if (tri_weight_is_of_experts(id)) f.rows = common_divisor(f.rows, shape.n / s->slots.count);
-  *dtype = TRI_F8_E4M3;
   *groups = (tri_groups){0};
   if (f.cols) *groups = (tri_groups){.rows = (int)f.rows, .cols = (int)f.cols, .skip_col = (int)f.skip_col};
   return true;

@@ -13,8 +13,10 @@
  * blocks have as many rows as fit whole into all of them. A rank whose columns begin inside a block has the block's
  * scale (tri_groups' skip_col).
  *
- * layer: of the model. ckpt NULL: as the config alone says it. False: the weight is widened. */
+ * layer: of the model. dtype: of the codes, F8_E4M3 or I8; those of I8 have a scale for each row, as backends multiply
+ * them. ckpt NULL: as the config alone says it. False: the weight has no such codes, or not in one form: it is widened,
+ * or rounded anew. */
 bool tri_stored_form_find(const tri_model_config *c, const tri_shard *s, const tri_checkpoint *ckpt, tri_weight_id id,
-                          int layer, tri_dtype *dtype, tri_groups *groups);
+                          int layer, tri_dtype dtype, tri_groups *groups);
 
 #endif

@@ -93,16 +93,16 @@ static tri_status find_place(struct mapping *p, int part, tri_weight_place *at) 
   return TRI_OK;
 }
 
-/* Finds the form of a weight that is not numbers. Of a checkpoint that has FP8 what is FP8 there stays so; of others
- * the head stays as it is, as in published folders: it decides between tokens that are near each other. */
+/* Finds the form of a weight that is not numbers: codes of the type that is asked for stay as they are stored. Of a
+ * checkpoint that has FP8 nothing else is made FP8; of others the head stays as it is, as in published folders. */
 static void find_form(const struct mapping *p, tri_weight_id id, int layer, tri_weight_place *at) {
-  if (!tri_weight_is_quantized(p->c, id)) return;
-  if (p->quantization == TRI_QUANTIZE_INT8 || p->quantization == TRI_QUANTIZE_W8A8) at->dtype = TRI_I8;
-  if (p->quantization != TRI_QUANTIZE_FP8) return;
-  if (tri_stored_has_fp8(&p->c->stored))
-    at->is_stored = tri_stored_form_find(p->c, p->s, p->ckpt, id, layer, &at->dtype, &at->groups);
-  else if (id != TRI_W_HEAD)
-    at->dtype = TRI_F8_E4M3;
+  if (p->quantization == TRI_QUANTIZE_NONE || !tri_weight_is_quantized(p->c, id)) return;
+  bool fp8 = p->quantization == TRI_QUANTIZE_FP8;
+  tri_dtype type = fp8 ? TRI_F8_E4M3 : TRI_I8;
+  at->is_stored = p->c->stored.method != TRI_STORED_PLAIN &&
+                  tri_stored_form_find(p->c, p->s, p->ckpt, id, layer, type, &at->groups);
+  bool rounded = fp8 ? !tri_stored_has_fp8(&p->c->stored) && id != TRI_W_HEAD : true;
+  if (at->is_stored || rounded) at->dtype = type;
 }
 
 static bool find_bytes(tri_weight_shape shape, tri_weight_place *at) {
