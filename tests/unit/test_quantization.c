@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "runtime/model/config.h"
+#include "tests/unit/scratch_folder.h"
 
 Suite *suite_quantization(void);
 
@@ -154,6 +155,60 @@ START_TEST(the_type_of_widened_weights) {
 }
 END_TEST
 
+START_TEST(what_auto_means) {
+  tri_error err = {0};
+  tri_stored fp8, gptq, plain;
+  ck_assert_int_eq(parse("", "\"quant_method\":\"fp8\"", &fp8, &err), TRI_OK);
+  ck_assert_int_eq(parse("", GPTQ, &gptq, &err), TRI_OK);
+  ck_assert_int_eq(parse("", "null", &plain, &err), TRI_OK);
+  ck_assert_int_eq((int)tri_stored_quantization(&fp8, TRI_QUANTIZE_AUTO, true), TRI_QUANTIZE_FP8);
+  ck_assert_int_eq((int)tri_stored_quantization(&fp8, TRI_QUANTIZE_AUTO, false), TRI_QUANTIZE_NONE);
+  ck_assert_int_eq((int)tri_stored_quantization(&gptq, TRI_QUANTIZE_AUTO, true), TRI_QUANTIZE_NONE);
+  ck_assert_int_eq((int)tri_stored_quantization(&plain, TRI_QUANTIZE_AUTO, true), TRI_QUANTIZE_NONE);
+  for (int q = 0; q < TRI_QUANTIZE_AUTO; q++)
+    ck_assert_int_eq((int)tri_stored_quantization(&fp8, (tri_quantization)q, q != TRI_QUANTIZE_FP8), q);
+}
+END_TEST
+
+static void write_file(const char *folder, const char *name, const char *text) {
+  char path[2 * SCRATCH_BYTES];
+  snprintf(path, sizeof path, "%s/%s", folder, name);
+  FILE *f = fopen(path, "w");
+  ck_assert(f && fputs(text, f) >= 0 && !fclose(f));
+}
+
+/* ModelOpt's own file counts where config.json says nothing of it. */
+START_TEST(a_file_of_modelopt) {
+  static const char file
+      [] = "hf_quant_config.json",
+  start[] =
+      "{\"model_type\":\"llama\",\"hidden_size\":8,\"num_hidden_layers\":1,\"num_attention_heads\":1,\"vocab_size\":5";
+  static tri_model_config c;
+  tri_error err = {0};
+  char folder[SCRATCH_BYTES], json[300];
+  scratch_make(folder);
+  snprintf(json, sizeof json, "%s}", start);
+  write_file(folder, "config.json", json);
+  write_file(folder, file, "{\"quantization\":{\"quant_algo\":\"FP8_PB_WO\",\"kv_cache_quant_algo\":\"FP8\"}}");
+  ck_assert_int_eq(tri_model_config_load(folder, (tri_config_rules){0}, &c, &err), TRI_OK);
+  ck_assert(c.stored.method == TRI_STORED_FP8 && tri_stored_has_fp8(&c.stored) && c.stored.has_kv_scales);
+  ck_assert(c.stored.num_schemes == 1 && c.stored.schemes[0].rows == 128 && c.stored.schemes[0].cols == 128);
+  for (int i = 0; i < 3; i++) {
+    static const char *const texts[] = {"[]", "{\"quantization\":{\"quant_algo\":\"NVFP4\"}}", "{"};
+    write_file(folder, file, texts[i]);
+    ck_assert_int_ne(tri_model_config_load(folder, (tri_config_rules){0}, &c, &err), TRI_OK);
+    ck_assert_msg(strstr(err.message, file) != NULL || !strcmp(err.field, file), "%s: %s", err.field, err.message);
+    tri_error_clear(&err);
+  }
+  write_file(folder, file, "{\"quantization\":{\"quant_algo\":\"NVFP4\"}}");
+  snprintf(json, sizeof json, "%s,\"quantization_config\":{\"quant_method\":\"fbgemm_fp8\"}}", start);
+  write_file(folder, "config.json", json);
+  ck_assert_int_eq(tri_model_config_load(folder, (tri_config_rules){0}, &c, &err), TRI_OK);
+  ck_assert(c.stored.schemes[0].rows == 1 && !c.stored.has_kv_scales);
+  scratch_remove(folder);
+}
+END_TEST
+
 START_TEST(words_for_people) {
   tri_error err = {0};
   tri_stored s;
@@ -172,6 +227,8 @@ Suite *suite_quantization(void) {
   tcase_add_test(c, what_is_refused);
   tcase_add_test(c, more_schemes_than_there_is_room_for);
   tcase_add_test(c, the_type_of_widened_weights);
+  tcase_add_test(c, what_auto_means);
+  tcase_add_test(c, a_file_of_modelopt);
   tcase_add_test(c, words_for_people);
   suite_add_tcase(s, c);
   return s;

@@ -360,6 +360,38 @@ START_TEST(a_tied_head_stays_the_embedding) {
 }
 END_TEST
 
+/* ---- FP8 ---- */
+
+static void rounds_to(float x, int code) {
+  uint8_t out[2];
+  const float both[] = {x, -x};
+  tri_round_elements(out, TRI_F8_E4M3, 0, both, 2, 1);
+  ck_assert_msg(tri_f32_to_f8_e4m3(x) == code && out[0] == code, "%a becomes 0x%x, 0x%x, not 0x%x", (double)x,
+                tri_f32_to_f8_e4m3(x), out[0], code);
+  ck_assert_msg(tri_f32_to_f8_e4m3(-x) == (code | 0x80) && out[1] == (code | 0x80), "%a becomes 0x%x, 0x%x, not 0x%x",
+                (double)-x, tri_f32_to_f8_e4m3(-x), out[1], code | 0x80);
+}
+
+/* At every number, and on both sides of what lies in the middle between two. */
+START_TEST(fp8_is_the_nearest) {
+  enum { LARGEST = 0x7e };
+  for (int code = 0; code < LARGEST; code++) {
+    float low = tri_f8_e4m3_to_f32((uint8_t)code), high = tri_f8_e4m3_to_f32((uint8_t)(code + 1));
+    float middle = (low + high) / 2;
+    rounds_to(low, code);
+    rounds_to(nextafterf(middle, low), code);
+    rounds_to(middle, code + code % 2);
+    rounds_to(nextafterf(middle, high), code + 1);
+  }
+  rounds_to(0x1p-149f, 0);
+  rounds_to(448, LARGEST);
+  rounds_to(480, LARGEST);
+  rounds_to(0x1.fffffep127f, LARGEST);
+  ck_assert_int_eq(tri_f32_to_f8_e4m3(INFINITY), LARGEST);
+  ck_assert_int_eq(tri_f32_to_f8_e4m3(NAN) & 0x7f, 0x7f);
+}
+END_TEST
+
 /* ---- the option ---- */
 
 static tri_status parse(const char *option, const char *value, int *quantization, tri_error *err) {
@@ -397,6 +429,9 @@ Suite *suite_quantized_weights(void) {
   tcase_add_loop_test(c, dummy_weights_are_the_float_ones_rounded, 0, count);
   tcase_add_test(c, numbers_that_are_not_finite);
   tcase_add_test(c, a_tied_head_stays_the_embedding);
+  suite_add_tcase(s, c);
+  c = tcase_create("fp8");
+  tcase_add_test(c, fp8_is_the_nearest);
   suite_add_tcase(s, c);
   c = tcase_create("option");
   tcase_add_test(c, the_option);
