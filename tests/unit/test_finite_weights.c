@@ -71,6 +71,7 @@ static tri_status load(const char *dir, const struct damage *d, tri_parallel p, 
   s.p.host_experts = d->host_experts;
   tri_weights_config wc = {
       .backend = be, .host = host, .model = &c, .shard = &s, .ckpt = ckpt, .dtype = d->dtype, .seed = 1};
+  if (c.stored.method == TRI_STORED_FP8) wc.quantization = TRI_QUANTIZE_FP8;
   tri_status st = tri_weights_make(&wc, &w, err);
   ck_assert((st == TRI_OK) == (w != NULL));
   tri_weights_destroy(w);
@@ -95,6 +96,13 @@ static const struct damage damages[] = {
     {"mixtral_odd", "model.layers.0.block_sparse_moe.gate.weight", 3, 65520, TRI_F16, 0, "(--dtype)"},
     {"mixtral_odd", "model.layers.0.block_sparse_moe.gate.weight", 3, 65280, TRI_F16, 0, NULL},
     {"gpt2_odd", "transformer.wpe.weight", -1, NAN, TRI_DTYPE_COUNT, 0, "weight POSITIONS (wpe.weight) are"},
+    {"fp8_deepseek_v3", "model.layers.1.mlp.experts.2.down_proj.weight", -1, NAN, TRI_DTYPE_COUNT, 0,
+     "1 of the 16128 numbers of weight EXPERT_DOWN of layer 1"},
+    {"fp8_deepseek_v3", "model.layers.1.mlp.experts.2.down_proj.weight_scale_inv", 0, INFINITY, TRI_DTYPE_COUNT, 9,
+     "weight EXPERT_DOWN of layer 1"},
+    {"fp8_deepseek_v3", "model.layers.1.self_attn.o_proj.weight_scale_inv", -1, NAN, TRI_DTYPE_COUNT, 0,
+     "weight O of layer 1 (layers.1.self_attn.o_proj.weight) are"},
+    {"fp8_deepseek_v3", "model.layers.1.self_attn.o_proj.weight_scale_inv", -1, -1, TRI_DTYPE_COUNT, 0, NULL},
 };
 
 START_TEST(damaged_numbers_are_found) {

@@ -26,13 +26,13 @@ Suite *suite_widened_weights(void);
   "{\"model_type\":\"llama\",\"hidden_size\":16,\"num_hidden_layers\":2,\"num_attention_heads\":4,"                    \
   "\"intermediate_size\":9008,\"vocab_size\":8,\"quantization_config\":{" quantization "}}"
 
-#define EXPERTS(quantization)                                                                                          \
-  "{\"model_type\":\"mixtral\",\"hidden_size\":48,\"num_hidden_layers\":2,\"num_attention_heads\":4,"                  \
-  "\"num_key_value_heads\":2,\"num_local_experts\":3,\"num_experts_per_tok\":2,\"intermediate_size\":104,"             \
-  "\"vocab_size\":8,\"quantization_config\":{" quantization "}}"
+#define SMALL(type, keys)                                                                                              \
+  "{\"model_type\":\"" type "\",\"hidden_size\":64,\"num_hidden_layers\":2,\"num_attention_heads\":4,"                 \
+  "\"num_key_value_heads\":2,\"intermediate_size\":104,\"vocab_size\":8," keys                                         \
+  "\"quantization_config\":{\"quant_method\":\"fp8\",\"weight_block_size\":[32,48]}}"
 
-/* Folders of tests/data/checkpoints, or configs of models: some with rows longer than a piece, one with an expert that
- * is stored in another way than the others. */
+/* Folders of tests/data/checkpoints, or configs of models: with rows longer than a piece; with an expert that is stored
+ * in another way than the others; with a matrix of one tensor whose rows are cut inside of blocks. */
 static const struct {
   const char *name, *config;
   int tp;       /* of all layouts up to it */
@@ -48,7 +48,8 @@ static const struct {
     {"wide FP8", WIDE("\"quant_method\":\"fp8\",\"weight_block_size\":[32,48]"), 3, 8192},
     {"wide GPTQ", WIDE("\"quant_method\":\"gptq\",\"bits\":4,\"group_size\":32"), 3, 16384},
     {"wide ModelOpt", WIDE("\"quant_method\":\"modelopt\",\"quant_algo\":\"FP8_PER_CHANNEL_PER_TOKEN\""), 3, 8192},
-    {"mixed experts", EXPERTS("\"quant_method\":\"fp8\",\"weight_block_size\":[32,48]"), 3, 8192},
+    {"mixed experts", SMALL("mixtral", "\"num_local_experts\":3,\"num_experts_per_tok\":2,"), 3, 8192},
+    {"rows of one tensor", SMALL("starcoder2", "\"use_bias\":false,"), 3, 8192},
     {"wide int8",
      WIDE("\"quant_method\":\"compressed-tensors\",\"format\":\"int-quantized\",\"config_groups\":{\"a\":{\"weights\":{"
           "\"num_bits\":8,\"type\":\"int\",\"strategy\":\"channel\"}}}"),
@@ -103,6 +104,7 @@ static const void *take(struct layer *l, int number, const tri_checkpoint *c, co
 static void find_groups(slow_matrix *m, const tri_st_tensor *scales, bool inputs_first) {
   int64_t first = scales->rank > 1 ? scales->shape[scales->rank - 2] : scales->shape[0];
   int64_t last = scales->rank > 1 ? scales->shape[scales->rank - 1] : 1;
+  if (scales->rank == 4) first = scales->shape[0], last = scales->shape[2];
   int64_t in = inputs_first ? first : last, out = inputs_first ? last : first;
   m->group_in = in == 1 ? m->in : m->format == SLOW_FP8 ? 48 : 32;
   m->group_out = out == m->out ? 1 : out == 1 ? m->out : 32;
@@ -237,15 +239,16 @@ static uint8_t draw(void) {
   return (uint8_t)(state >> 16);
 }
 
-/* A tensor of random bytes, or of small numbers where it is of float32. */
+/* A tensor of random bytes, or of small numbers where it is of float32; a weight_scale of blocks has ModelOpt's four
+ * dimensions. */
 static void write_random(struct writer *w, const char *stem, const char *suffix, const char *type, int64_t rows,
                          int64_t cols) {
   char name[200];
-  bool floats = !strcmp(type, "F32");
-  const int64_t shape[] = {rows, cols};
+  bool floats = !strcmp(type, "F32"), of_four = cols > 1 && !strcmp(suffix, ".weight_scale");
+  const int64_t shape[] = {rows, of_four ? 1 : cols, cols, 1};
   size_t n = (size_t)(rows * cols);
   snprintf(name, sizeof name, "%s%s", stem, suffix);
-  write_head(w, name, type, shape, cols ? 2 : 1, (cols ? n : (size_t)rows) * (type[1] == '8' ? 1 : 4));
+  write_head(w, name, type, shape, of_four ? 4 : 1 + (cols != 0), (cols ? n : (size_t)rows) * (type[1] == '8' ? 1 : 4));
   for (size_t i = 0; i < (cols ? n : (size_t)rows) * (floats ? 1 : type[1] == '8' ? 1 : 4); i++) {
     float x = (float)(draw() + 1) * 0x1p-9f;
     uint8_t byte = draw() & 0xbf;
@@ -270,7 +273,8 @@ static void write_random_rule(struct writer *w, const tri_model_config *c, const
     write_random(w, stem, ".weight", "F8_E4M3", full.n, full.k);
     const tri_stored_scheme *s = &c->stored.schemes[0];
     int64_t rows = s->rows ? s->rows : full.n, cols = s->cols ? s->cols : full.k;
-    write_random(w, stem, ".weight_scale_inv", scales, (full.n + rows - 1) / rows, (full.k + cols - 1) / cols);
+    write_random(w, stem, layer ? ".weight_scale" : ".weight_scale_inv", scales, (full.n + rows - 1) / rows,
+                 (full.k + cols - 1) / cols);
   } else if (c->stored.method == TRI_STORED_COMPRESSED) {
     write_random(w, stem, ".weight", "I8", full.n, full.k);
     write_random(w, stem, ".weight_scale", scales, full.n, 1);
@@ -575,6 +579,10 @@ START_TEST(tensors_that_do_not_fit) {
       {0, "q_a_proj.weight_scale_inv\":{\"dtype\":\"F32\",\"shape\":[2,2]",
        "q_a_proj.weight_scale_inv\":{\"dtype\":\"F32\",\"shape\":[4,1]", NULL, NULL, 0, TRI_CORRUPT,
        "weight_scale_inv"},
+      /* a scale of ModelOpt's for a KV cache */
+      {1, "layers.0.mlp.gate_proj.input_scale\":", "layers.0.self_attn.k_proj.k_scale\" :", NULL, NULL, 0, TRI_OK, ""},
+      {1, "layers.0.mlp.gate_proj.input_scale\":", "layers.0.self_attn.k_proj.z_scale\" :", NULL, NULL, 0,
+       TRI_UNSUPPORTED, "k_proj.z_scale"},
       {2, "down_proj_scales\":{\"dtype\":\"U8\",\"shape\":[4,64,3]",
        "down_proj_scales\":{\"dtype\":\"I8\",\"shape\":[4,64,3]", NULL, NULL, 0, TRI_UNSUPPORTED, "down_proj_scales"},
       {3, "q_proj.weight_zero_point\":{\"dtype\":\"I32\",\"shape\":[8,2]",
