@@ -13,6 +13,7 @@
 #include "base/file.h"
 #include "kernels/ref/ref.h"
 #include "runtime/load/form_check.h"
+#include "runtime/load/hot_weights.h"
 #include "runtime/load/weights.h"
 #include "tests/unit/slow_widen.h"
 
@@ -505,6 +506,41 @@ START_TEST(self_test) {
 }
 END_TEST
 
+/* What a ledger counts for experts of the host that lie on a device, too, is what they take. */
+START_TEST(copies_of_experts_take_what_is_counted) {
+  enum { FP8_DEEPSEEK = 0, SLOTS = 2 };
+  static tri_model_config c;
+  tri_checkpoint *ckpt;
+  tri_error err = {0};
+  tri_shard s;
+  tri_weight_map m;
+  tri_weights *w;
+  tri_hot_weights *hot;
+  size_t bytes = 0;
+  open_model(FP8_DEEPSEEK, &c, &ckpt);
+  tri_backend *be = make_backend(), *host = make_backend();
+  ck_assert_int_eq(tri_shard_make(&c, (tri_parallel){.tp = 1, .pp = 1, .host_experts = 1}, &s, &err), TRI_OK);
+  tri_weights_config wc = {.backend = be,
+                           .host = host,
+                           .model = &c,
+                           .shard = &s,
+                           .ckpt = ckpt,
+                           .dtype = TRI_DTYPE_COUNT,
+                           .quantization = TRI_QUANTIZE_FP8};
+  ck_assert_int_eq(tri_weights_make(&wc, &w, &err), TRI_OK);
+  ck_assert_int_eq(tri_weight_map_make(&c, &s, ckpt, wc.dtype, wc.quantization, NULL, &m, &err), TRI_OK);
+  ck_assert_int_eq(tri_hot_weights_bytes(&s, &m, SLOTS, &bytes), TRI_OK);
+  ck_assert_int_eq(tri_hot_weights_create(be, &c, &s, w, SLOTS, &hot), TRI_OK);
+  ck_assert(bytes > 0 && hot->bytes == bytes);
+  tri_hot_weights_destroy(hot);
+  tri_weight_map_free(&m);
+  tri_weights_destroy(w);
+  tri_backend_destroy(be);
+  tri_backend_destroy(host);
+  tri_checkpoint_close(ckpt);
+}
+END_TEST
+
 /* Gates and ups of gpt-oss lie in turn, and every byte of their codes is read once. */
 START_TEST(rows_in_turn_are_read_once) {
   enum { MXFP4 = 2 };
@@ -629,6 +665,7 @@ Suite *suite_widened_weights(void) {
   tcase_set_timeout(c, 60);
   tcase_add_loop_test(c, every_layout_has_the_widened_weights, 0, NUM_MODELS);
   tcase_add_test(c, self_test);
+  tcase_add_test(c, copies_of_experts_take_what_is_counted);
   tcase_add_test(c, rows_in_turn_are_read_once);
   tcase_add_test(c, tensors_that_do_not_fit);
   tcase_add_test(c, scales_of_a_type_that_has_none);
