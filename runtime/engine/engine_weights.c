@@ -104,7 +104,10 @@ static void tell_stored(const tri_engine *e) {
   const char *form = "", *type = "";
   bool plain = e->model.stored.method == TRI_STORED_PLAIN;
   char text[TRI_STORED_TEXT] = "not quantized";
-  if ((plain && e->quantization == TRI_QUANTIZE_NONE) || !tri_replica_is_leader(e->replica)) return;
+  if (!tri_replica_is_leader(e->replica)) return;
+  if (e->model.stored.has_kv_scales)
+    tri_log(TRI_LOG_INFO, "engine", "the checkpoint's scales for an FP8 KV cache are not used");
+  if (plain && e->quantization == TRI_QUANTIZE_NONE) return;
   if (!plain) tri_stored_text(&e->model.stored, text);
   for (int l = 0; l < e->shard.layers.count; l++)
     for (int id = 0; id < TRI_W_COUNT; id++) {
@@ -121,8 +124,6 @@ static void tell_stored(const tri_engine *e) {
           wide / 0x1p20, why_widened(e));
   if (w->num_checked)
     tri_log(TRI_LOG_INFO, "engine", "the self-test found %d of them to multiply as their files say", w->num_checked);
-  if (e->model.stored.has_kv_scales)
-    tri_log(TRI_LOG_INFO, "engine", "the checkpoint's scales for an FP8 KV cache are not used");
 }
 
 static int local_ranks_of(const tri_engine_config *config) { return config->local_ranks ? config->local_ranks : 1; }

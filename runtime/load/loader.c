@@ -270,7 +270,8 @@ static bool is_of_cache(const tri_model_config *c, const char *name) {
                                       "layers.%d.self_attn.k_proj.k_scale", "layers.%d.self_attn.v_proj.v_scale"};
   int layer;
   for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-    if (c->stored.method != TRI_STORED_PLAIN && matches(names[i], c->arch->prefix, c->num_layers, 0, name, &layer))
+    if ((c->stored.method != TRI_STORED_PLAIN || c->stored.has_kv_scales) &&
+        matches(names[i], c->arch->prefix, c->num_layers, 0, name, &layer))
       return true;
   return false;
 }

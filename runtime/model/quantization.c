@@ -305,7 +305,10 @@ tri_status tri_stored_read_modelopt(const tri_json *file, tri_dtype model_dtype,
   tri_stored s = {.widened = model_dtype == TRI_F16 ? TRI_F16 : TRI_BF16, .method = TRI_STORED_FP8};
   const tri_json *q = tri_json_get(file, "quantization");
   s.has_kv_scales = tri_json_get_str(q, "kv_cache_quant_algo");
-  TRI_CHECK(read_modelopt(q, &s, err));
+  if (s.has_kv_scales && tri_json_kind_of(tri_json_get(q, "quant_algo")) == TRI_JSON_NULL)
+    s.method = TRI_STORED_PLAIN; /* its cache alone */
+  else
+    TRI_CHECK(read_modelopt(q, &s, err));
   *out = s;
   return TRI_OK;
 }

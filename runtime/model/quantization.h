@@ -40,7 +40,7 @@ typedef struct tri_stored {
   int num_schemes;
   tri_stored_scheme schemes[TRI_MAX_SCHEMES];
   bool zeros_less_one; /* GPTQ: a zero point is stored as one less */
-  bool has_kv_scales;  /* for a KV cache of FP8, which are not used */
+  bool has_kv_scales;  /* for a KV cache of FP8, which are not used; also where the matrices are not quantized */
   tri_dtype widened;   /* of matrices in memory, unless another type is asked for */
 } tri_stored;
 

@@ -200,6 +200,9 @@ START_TEST(a_file_of_modelopt) {
     ck_assert_msg(strstr(err.message, file) != NULL || !strcmp(err.field, file), "%s: %s", err.field, err.message);
     tri_error_clear(&err);
   }
+  write_file(folder, file, "{\"quantization\":{\"quant_algo\":null,\"kv_cache_quant_algo\":\"FP8\"}}");
+  ck_assert_int_eq(tri_model_config_load(folder, (tri_config_rules){0}, &c, &err), TRI_OK);
+  ck_assert(c.stored.method == TRI_STORED_PLAIN && c.stored.has_kv_scales);
   write_file(folder, file, "{\"quantization\":{\"quant_algo\":\"NVFP4\"}}");
   snprintf(json, sizeof json, "%s,\"quantization_config\":{\"quant_method\":\"fbgemm_fp8\"}}", start);
   write_file(folder, "config.json", json);
