@@ -318,6 +318,8 @@ split() {
   pattern='llama' # without experts
   split_reads '' 2 -dp 2 -- --forward-chunk 5
   split_reads '' 3 -dp 3 --chunk 5 -- --nvme-path "$packs" --gpu-layers 1
+  pattern='fp8_*'
+  split_reads "$dense" 2 -dp 2 -ep 2 --quantization fp8 -- --nvme-path "$packs"
   pattern='*'
   split_uneven
   split_alone

@@ -506,6 +506,47 @@ START_TEST(self_test) {
 }
 END_TEST
 
+/* Returns how many matrices have codes, each number of which is as near to that of `wide` as FP8 can be. */
+static int compare_rounded(const tri_weights *w, const tri_weights *wide, int layers, const char *name) {
+  int num = 0;
+  for (int i = 0; i < layers * TRI_W_COUNT; i++) {
+    int l = i / TRI_W_COUNT, id = i % TRI_W_COUNT;
+    const tri_weight *a = &w->layers[l].w[id], *b = &wide->layers[l].w[id];
+    num += a->scale != NULL;
+    for (size_t r = 0; a->scale && r < (size_t)a->n; r++)
+      for (size_t k = 0; k < (size_t)a->k; k++) {
+        double x = tri_ref_weight_at(b, r, k), step = fmax(fabs(x) / 8, (double)*a->scale / 512);
+        if (!(fabs(tri_ref_weight_at(a, r, k) - x) <= 0.5001 * step))
+          ck_abort_msg("%s: element %zu, %zu of weight %s of layer %d is no number rounded", name, r, k,
+                       tri_weight_name((tri_weight_id)id), l);
+      }
+  }
+  return num;
+}
+
+/* Those of a config that has FP8, whatever its blocks. */
+START_TEST(dummy_weights_are_the_float_ones_rounded) {
+  static tri_model_config c;
+  tri_checkpoint *ckpt;
+  tri_error err = {0};
+  open_model(_i, &c, &ckpt);
+  tri_checkpoint_close(ckpt);
+  if (!tri_stored_has_fp8(&c.stored)) return;
+  tri_backend *be = make_backend();
+  for (int rank = 0; rank < 3; rank++) {
+    tri_shard s;
+    tri_weights *w, *wide;
+    ck_assert_int_eq(tri_shard_make(&c, (tri_parallel){.tp = 3, .pp = 1, .tp_rank = rank}, &s, &err), TRI_OK);
+    ck_assert_int_eq(tri_weights_dummy(be, &c, &s, 7, TRI_F32, TRI_QUANTIZE_FP8, &w, &err), TRI_OK);
+    ck_assert_int_eq(tri_weights_dummy(be, &c, &s, 7, TRI_F32, TRI_QUANTIZE_NONE, &wide, &err), TRI_OK);
+    ck_assert_int_ge(compare_rounded(w, wide, s.layers.count, models[_i].name), 3 * s.layers.count);
+    tri_weights_destroy(w);
+    tri_weights_destroy(wide);
+  }
+  tri_backend_destroy(be);
+}
+END_TEST
+
 /* What a ledger counts for experts of the host that lie on a device, too, is what they take. */
 START_TEST(copies_of_experts_take_what_is_counted) {
   enum { FP8_DEEPSEEK = 0, SLOTS = 2 };
@@ -665,6 +706,7 @@ Suite *suite_widened_weights(void) {
   tcase_set_timeout(c, 60);
   tcase_add_loop_test(c, every_layout_has_the_widened_weights, 0, NUM_MODELS);
   tcase_add_test(c, self_test);
+  tcase_add_loop_test(c, dummy_weights_are_the_float_ones_rounded, 0, NUM_MODELS);
   tcase_add_test(c, copies_of_experts_take_what_is_counted);
   tcase_add_test(c, rows_in_turn_are_read_once);
   tcase_add_test(c, tensors_that_do_not_fit);
