@@ -112,7 +112,8 @@ START_TEST(test_quantized) {
   } cases[] = {{"quantization_config", "bitsandbytes", ".dequantize()"},
                {"compression_config", "bitsandbytes", ".dequantize()"},
                {"quantization_config", "hqq", "bfloat16 one"},
-               {"quantization_config", "a method to come", "fp8, fbgemm_fp8, mxfp4, compressed-tensors, gptq and awq"}};
+               {"quantization_config", "a method to come",
+                "fp8, fbgemm_fp8, modelopt, mxfp4, compressed-tensors, gptq and awq"}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     char json[500];
     tri_model_config c;
