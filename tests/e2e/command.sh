@@ -192,8 +192,10 @@ want 0 '^no weights are looked at: ' "$trireme" plan --model bare --backend cpu
 diff <("$trireme" plan --model bare --backend cpu --memory-per-rank 1G | sed /looked/d) <("$trireme" plan --model "$SRC/tests/models/abacus" --backend cpu --memory-per-rank 1G) ||
   failed "the plan of a config.json is not that of its model"
 mkdir fp8 && cp "$SRC/tests/data/checkpoints/fp8_deepseek_v3/config.json" fp8
-want 0 '^the checkpoint is FP8 (a scale for 32 x 48 weights); its weights are widened to bfloat16 while' "$trireme" plan --model fp8 --backend cpu
-want 0 'widened to float32 while' "$trireme" plan --model fp8 --backend cpu --dtype float32
+want 0 '^the checkpoint is FP8 (a scale for 32 x 48 weights); its weights are widened to bfloat16 while' "$trireme" plan --model fp8 --backend cpu -q none
+want 0 'widened to float32 while' "$trireme" plan --model fp8 --backend cpu --dtype float32 -q none
+want 0 '^the checkpoint is FP8 .*; what is FP8 in it stays so' "$trireme" plan --model fp8 --backend cpu -q fp8
+want 3 'GPUs do not compute with FP8 weights yet' "$trireme" plan --model fp8 --device h200 -q fp8
 want 0 'rounded to int8 while' "$trireme" plan --model fp8 --backend cpu -q int8
 want 0 '"stored":"FP8 (a scale for 32 x 48 weights)"' "$trireme" plan --model fp8 --backend cpu --json
 touch bare/pytorch_model.bin
