@@ -122,7 +122,7 @@ START_TEST(names_of_other_programs) {
   ck_assert_str_eq(v.parser, "think");
   ck_assert(parse_value("parser", "deepseek-r1", &v, &err) == TRI_OK);
   ck_assert_int_eq(parse_value("parser", "deepseek_r", &v, &err), TRI_INVALID_ARGUMENT);
-  ck_assert_str_eq(err.message, "--parser is \"deepseek_r\"; it can be none, think");
+  ck_assert_str_eq(err.message, "--parser is \"deepseek_r\"; it can be none, think; also qwen3, deepseek_r1");
 }
 END_TEST
 
