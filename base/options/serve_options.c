@@ -107,8 +107,7 @@ const tri_option tri_serve_option_table[] = {
     {TRI_OPT(S, ep), .name = "expert-parallel-size", .programs = TRI_FOR_LOAD | TRI_FOR_PLAN | TRI_FOR_PACK,
      .alias = "ep", .min = 0, .max = 65536, .fallback = "0", .metavar = "N", .group = "Layout",
      .help = "expert-parallel ranks, which divide the experts among them; 0 or 1: every tensor-parallel rank has a "
-             "slice of "
-             "each expert"},
+             "slice of each expert"},
     {TRI_OPT(S, enable_expert_parallel), .name = "enable-expert-parallel",
      .programs = TRI_FOR_LOAD | TRI_FOR_PLAN | TRI_FOR_PACK, .fallback = "false", .group = "Layout",
      .help = "each rank of a pipeline stage has some of the experts, whole: -ep with the product of -dp and -tp"},

@@ -8,9 +8,9 @@
 
 /* Multiplies matrices that are stored (tri_weight_place.is_stored) and lie in memory by rows that have some inputs of
  * one group each, and compares the results with sums of the files' numbers, widened one by one: an output of each
- * group, so that each scale of blocks has a part in it, and 64 and more of outputs that have a scale each. Layer after
- * layer until tri_now_ns() is `until`, but at least the first of those with an MLP and of those with experts, of which
- * it looks at the first and the last expert here.
+ * group, so that each scale of the first 1,024 pieces of blocks has a part in it, and 64 and more of outputs that have
+ * a scale each. Layer after layer until tri_now_ns() is `until`, but at least the first of those with an MLP and of
+ * those with experts, of which it looks at the first and the last expert here.
  *
  * A result may be off by 2^-7 of the sum of its products' magnitudes, which is what rounding inputs and results to
  * bfloat16 comes to. TRI_CORRUPT, by weight and layer: one is further off. *checked: the matrices looked at. */

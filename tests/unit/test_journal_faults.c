@@ -223,7 +223,7 @@ static void add_until_full(tri_journal *j) {
   while (!tri_journal_is_full(j)) ck_assert(add(j, &err) == TRI_OK);
 }
 
-/* What runs goes on in smaller segments on a disk that has room for no whole one, which stays full to what is new. */
+/* Running jobs go on in smaller segments on a disk without room for a whole one; new ones are refused. */
 START_TEST(smaller_segments) {
   tri_journal *j;
   tri_error err;

@@ -359,7 +359,7 @@ static tri_quantization stays_in(const tri_model_config *c) {
   return int8 ? TRI_QUANTIZE_INT8 : TRI_QUANTIZE_NONE;
 }
 
-/* What stays as it is has the numbers of the widened weights, and every matrix of codes stays but those that are
+/* Codes that stay have the numbers of the widened weights, and every matrix of codes stays but those that are
  * turned. */
 static void compare_stored(tri_backend *be, const tri_model_config *c, const tri_checkpoint *ckpt, tri_parallel p,
                            int model) {
@@ -547,7 +547,7 @@ START_TEST(dummy_weights_are_the_float_ones_rounded) {
 }
 END_TEST
 
-/* What a ledger counts for experts of the host that lie on a device, too, is what they take. */
+/* A ledger counts for the hot experts of a host what they take on the device. */
 START_TEST(copies_of_experts_take_what_is_counted) {
   enum { FP8_DEEPSEEK = 0, SLOTS = 2 };
   static tri_model_config c;
