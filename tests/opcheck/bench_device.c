@@ -353,6 +353,7 @@ static void bench_rows(bench *b) {
     }
     if (wanted(b, "softcap")) bench_softcap(b, many_rows(b, 8.0 * cols), cols);
   }
+  if (wanted(b, "softcap")) bench_softcap(b, 1, 256000);
   for (int i = 0; i < (quick ? 1 : 3); i++) {
     if (wanted(b, "norm")) bench_norm(b, TRI_NORM_RMS, few[i], 4096);
     if (wanted(b, "glu")) bench_glu(b, few[i], 14336);
@@ -370,7 +371,7 @@ static void bench_rows(bench *b) {
 /* ---- sampling ---- */
 
 static void bench_sample(bench *b, int rows, tri_sample_params p, const char *what) {
-  enum { VOCAB = 128256, ROWS = 32 };
+  enum { VOCAB = 128256, ROWS = 256 };
   static tri_sample_args a[MAX_COPIES];
   const tri_sample_params *params[ROWS];
   const uint32_t *history[ROWS];
@@ -404,10 +405,11 @@ static void bench_sample(bench *b, int rows, tri_sample_params p, const char *wh
 }
 
 static void bench_samples(bench *b) {
-  static const int rows[] = {1, 8, 32};
-  for (int i = 0; i < (b->c->opt.quick ? 1 : 3); i++) {
+  static const int rows[] = {1, 8, 32, 128, 256};
+  for (int i = 0; i < (b->c->opt.quick ? 1 : 5); i++) {
     tri_sample_params p = {.temperature = 0, .top_p = 1, .repetition_penalty = 1, .num_logprobs = -1};
     bench_sample(b, rows[i], p, "greedy");
+    if (rows[i] > 32) continue;
     p.temperature = 0.8f;
     bench_sample(b, rows[i], p, "plain");
     p.top_p = 0.9f;
@@ -428,6 +430,7 @@ int oc_bench_device(oc *c) {
   if (wanted(&b, "attention")) bench_device_attention(&b);
   if (wanted(&b, "move_blocks")) bench_device_moves(&b);
   bench_rows(&b);
+  bench_device_ends(&b);
   if (wanted(&b, "moe_experts")) bench_device_experts(&b);
   if (wanted(&b, "sample")) bench_samples(&b);
   if (wanted(&b, "count_not_finite")) oc_bench_finite(c, b.narrow);

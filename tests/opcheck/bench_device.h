@@ -60,5 +60,7 @@ void bench_device_attention(bench *b);
 void bench_device_moves(bench *b);
 /* bench_device_experts.c */
 void bench_device_experts(bench *b);
+/* bench_device_ends.c */
+void bench_device_ends(bench *b);
 
 #endif
