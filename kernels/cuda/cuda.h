@@ -242,10 +242,11 @@ typedef struct tri_cuda_sample_args {
 } tri_cuda_sample_args;
 enum { TRI_CUDA_VOCAB_BITS = 21 }; /* ids that the sampler can tell apart */
 
-/* sample.c, sample.cu */
+/* sample.c, sample.cu; argmax.cu: the largest logit of each row, which is its token, or its only candidate where `part`
+ * is set. */
 void tri_cuda_count(cudaStream_t stream, const tri_cuda_history *pieces, int num_pieces, const uint32_t *words,
                     int vocab);
-void tri_cuda_argmax(cudaStream_t stream, const tri_cuda_sample_args *a);
+void tri_cuda_argmax(cudaStream_t stream, const tri_cuda_sample_args *a, int num_sms);
 void tri_cuda_sample_rows(cudaStream_t stream, const tri_cuda_sample_args *a);
 void tri_cuda_best_of_part(cudaStream_t stream, const tri_cuda_sample_args *a);
 void tri_cuda_sample_merged(cudaStream_t stream, const tri_cuda_sample_args *a);

@@ -90,8 +90,22 @@ typedef enum kind {
   STEEP,  /* as a sure model's: a handful far above the rest */
   BROKEN, /* infinite logits, and in half of the rows, one or many that are not numbers */
   GREEDY, /* only the most probable token is wanted, of all rows */
+  PEAKS,  /* the same of equal largest logits, many of them where pieces of a row meet */
   TOUCHED /* a long history that repeats itself, biases and bans on ids of it */
 } kind;
+
+/* A row below zero but for a few zeros of either sign; now and then of nothing, or with what is not a number. */
+static void some_peaks(oc *c, float *x, int vocab) {
+  enum { ROUND = 2048 };
+  int peaks = oc_range(c, 1, 5), none = oc_chance(c, 5);
+  for (int j = 0; j < vocab; j++) x[j] = none ? -INFINITY : -1 - fabsf(x[j]);
+  for (int i = 0; i < peaks && !none; i++) {
+    int at = oc_chance(c, 50) ? oc_range(c, 0, vocab - 1) : ROUND * oc_range(c, 0, vocab / ROUND) - oc_range(c, 0, 1);
+    if (at < 0 || at >= vocab) at = oc_chance(c, 50) ? 0 : vocab - 1;
+    x[at] = oc_chance(c, 50) ? 0.0f : -0.0f;
+    if (oc_chance(c, 3)) x[at] = oc_chance(c, 50) ? NAN : INFINITY;
+  }
+}
 
 static void some_logits(oc *c, kind k, float *x, int vocab, float sigma) {
   bool all = oc_chance(c, 20), numbers = oc_chance(c, 50);
@@ -104,6 +118,7 @@ static void some_logits(oc *c, kind k, float *x, int vocab, float sigma) {
       x[j] = !numbers && odd < 0 && oc_chance(c, 50) ? NAN : oc_chance(c, all ? 0 : 5) ? INFINITY : -INFINITY;
   }
   if (k == BROKEN && !numbers && odd >= 0) x[odd] = NAN;
+  if (k == PEAKS) some_peaks(c, x, vocab);
 }
 
 /* History among few ids, some of them beyond the vocabulary. Now and then more than a device takes at once. */
@@ -120,7 +135,7 @@ static int some_history(oc *c, kind k, int vocab, const uint32_t **out) {
 
 static void special_params(oc *c, kind k, tri_sample_params *p, int vocab) {
   some_params(c, p, vocab);
-  if (k == GREEDY) *p = (tri_sample_params){.top_p = 1, .repetition_penalty = 1, .num_logprobs = -1};
+  if (k == GREEDY || k == PEAKS) *p = (tri_sample_params){.top_p = 1, .repetition_penalty = 1, .num_logprobs = -1};
   if (k == GREEDY && oc_chance(c, 10)) p->mask = oc_mask(c, vocab);
   if (k == FLAT) p->top_p = 0.99f, p->top_k = oc_chance(c, 30) ? vocab - vocab / 3 : 0, p->min_p = 0;
   if (k == TIES && oc_chance(c, 30)) p->top_p = 1e-6f;
@@ -139,7 +154,7 @@ static void special_params(oc *c, kind k, tri_sample_params *p, int vocab) {
 
 /* Gives some rows a token. */
 static uint32_t some_target(oc *c, kind k, tri_sample_params *p, int vocab) {
-  if (k == GREEDY || !oc_chance(c, 30)) return TRI_SAMPLE_NO_TARGET;
+  if (k == GREEDY || k == PEAKS || !oc_chance(c, 30)) return TRI_SAMPLE_NO_TARGET;
   p->repetition_penalty = 1;
   p->presence_penalty = p->frequency_penalty = 0;
   p->num_logprobs = oc_range(c, 0, TRI_MAX_LOGPROBS);
@@ -233,6 +248,8 @@ void oc_case_sample(oc *c, int i) {
   int vocab = i % 40 == 39 ? 262208 : i % 40 == 20 ? 128256 : vocabs[i % 7];
   int rows = i % 40 == 37 ? oc_range(c, 200, MOST_ROWS) : oc_range(c, 0, 6);
   if (rows > 6) vocab = 700;
+  if (i % 16 == 2) k = PEAKS, vocab = i % 32 == 2 ? 128256 : 50257;
+  if (i % 16 == 10) k = PEAKS, rows = oc_range(c, 34, 140), vocab = 20011; /* which have fewer blocks each */
   float sigma = (float)oc_range(c, 0, 4);
   if (k == FLAT) vocab = 20000, sigma *= 0.3f;
   tri_sample_params *params = oc_host(c, MOST_ROWS * sizeof *params);

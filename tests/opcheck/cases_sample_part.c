@@ -25,10 +25,10 @@ typedef struct cut {
   int bounds[MOST_PARTS + 1];
 } cut;
 
-static void make_cut(oc *c, cut *k) {
+static void make_cut(oc *c, cut *k, bool large) {
   static const int vocabs[] = {5, 17, 64, 129, 1000, 4099, 32000, 128256};
   int most = oc_chance(c, 10) ? MOST_PARTS : oc_chance(c, 30) ? 8 : 4;
-  k->vocab = vocabs[oc_range(c, 0, oc_chance(c, 20) ? 7 : 5)];
+  k->vocab = vocabs[large ? 7 : oc_range(c, 0, oc_chance(c, 20) ? 7 : 5)];
   k->num_parts = oc_range(c, 1, k->vocab < most ? k->vocab : most);
   bool even = oc_chance(c, 50);
   for (int i = 0; i <= k->num_parts; i++) k->bounds[i] = (int)((int64_t)k->vocab * i / k->num_parts);
@@ -145,7 +145,7 @@ void oc_case_sample_part(oc *c, int i) {
   cut k;
   tri_sample_args a, b;
   kind which = (kind)(i % 6);
-  make_cut(c, &k);
+  make_cut(c, &k, i % 18 == 0); /* of greedy rows */
   int rows = oc_range(c, 1, 6), part = oc_range(c, 0, k.num_parts - 1);
   make_rows(c, which, &k, rows, &a);
   size_t count = (size_t)(rows * k.width), bytes = count * sizeof(tri_sample_candidate);
@@ -207,7 +207,7 @@ void oc_case_sample_merge(oc *c, int i) {
   cut k;
   tri_sample_args a, b;
   kind which = (kind)(i % 6);
-  make_cut(c, &k);
+  make_cut(c, &k, false);
   int rows = i % 40 == 39 ? oc_range(c, 100, MOST_ROWS) : oc_range(c, 0, 8);
   if (rows > 8) k.vocab = k.bounds[k.num_parts = 2] = 300, k.bounds[1] = 77;
   if (i % 40 == 19) rows = 2, k.vocab = k.bounds[k.num_parts = 2] = 700000, k.bounds[1] = 350000;

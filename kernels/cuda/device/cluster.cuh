@@ -63,6 +63,13 @@ __device__ static inline float4 load4_in_cluster(uint32_t at) {
   return v;
 }
 
+/* Stores to a block of the cluster, which has begun, and sees it after the next meet_cluster. */
+__device__ static inline void store_in_cluster(uint32_t at, uint64_t v) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("st.shared::cluster.u64 [%0], %1;" ::"r"(at), "l"(v) : "memory");
+#endif
+}
+
 /* Stores 16 bytes to a block of the cluster, and adds them to those that a barrier of that block (hopper.cuh) expects:
  * who has waited there with wait_for_sent sees them. */
 __device__ static inline void send4_in_cluster(uint32_t at, uint4 v, uint32_t barrier) {

@@ -202,7 +202,7 @@ void tri_cuda_sample_launch(tri_backend *be, const tri_op_plan *plan, const tri_
   tri_cuda_sample_args args = args_of(be, plan, a, layout_of(a));
   if (!a->logits.rows) return;
   if (plan->variant == ARGMAX) {
-    tri_cuda_argmax(tri_cuda_stream(be), &args);
+    tri_cuda_argmax(tri_cuda_stream(be), &args, tri_cuda_of(be)->num_sms);
   } else {
     count_fresh(be, a);
     send(be, a, 0, layout_of(a));
@@ -228,8 +228,12 @@ void tri_cuda_sample_part_launch(tri_backend *be, const tri_op_plan *plan, const
   args.first_id = a->first_id;
   args.part = a->candidates;
   if (!a->rows.logits.rows) return;
-  if (plan->variant == SAMPLE) send(be, &a->rows, a->first_id, layout_of(&a->rows));
-  tri_cuda_best_of_part(tri_cuda_stream(be), &args);
+  if (plan->variant == ARGMAX) {
+    tri_cuda_argmax(tri_cuda_stream(be), &args, tri_cuda_of(be)->num_sms);
+  } else {
+    send(be, &a->rows, a->first_id, layout_of(&a->rows));
+    tri_cuda_best_of_part(tri_cuda_stream(be), &args);
+  }
   tri_cuda_note(be, cudaGetLastError());
 }
 

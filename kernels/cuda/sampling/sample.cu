@@ -1,32 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sampling: a block for each row. Nothing is sorted. Two passes over a row are enough for most: one for its largest
- * logit, and one for the sum of the weights, which also lists the few candidates that top_k or top_p can leave; all
- * else happens among those. Where cuts leave more than a list has room for, the searches go over the whole row. */
+/* Sampling: a block for each row; argmax.cu is for steps whose rows are all greedy. Nothing is sorted. Two passes over
+ * a row are enough for most: one for its largest logit, and one for the sum of the weights, which also lists the few
+ * candidates that top_k or top_p can leave; all else happens among those. Where cuts leave more than a list has room
+ * for, the searches go over the whole row. */
 #include "kernels/cuda/sampling/sample.cuh"
 
 /* Largest ones of the threads that bound the candidates of top_p: of logits in no particular order, about a thousand
  * are as large. */
 enum { GUESS = 640 };
-
-__device__ static inline void report_token(const tri_cuda_sample_args &a, int token, bool broken) {
-  tri_sample_result *r = &a.results[blockIdx.x];
-  r->token = (uint32_t)token;
-  r->logprob = 0;
-  r->broken = broken;
-  r->num_top = 0;
-  if (a.sampled) a.sampled[blockIdx.x] = (uint32_t)token;
-}
-
-/* The first id, where every logit is minus infinity: lists need not have it, and may be empty. */
-__device__ static inline int token_of(uint64_t best) { return value_of(best) > -INFINITY ? (int)(uint32_t)best : 0; }
-
-/* Finds a row's largest logit. logits [R, vocabulary]. Grid R, 1024 threads. Shared memory: 32 ranks. */
-__global__ static void argmax_kernel(tri_cuda_sample_args a) {
-  __shared__ uint64_t room[WARP];
-  view row = {row_at(a.logits, blockIdx.x), NULL, 0, a.logits.cols};
-  uint64_t best = first_of(row, NULL, room);
-  if (!threadIdx.x) report_token(a, token_of(best), !isfinite(value_of(best)));
-}
 
 /* ---- what changes logits, and back ---- */
 
@@ -223,14 +204,10 @@ __global__ static void __launch_bounds__(THREADS) sample_kernel(tri_cuda_sample_
 __global__ static void __launch_bounds__(THREADS) part_kernel(tri_cuda_sample_args a) {
   __shared__ sampler s;
   view row = {row_at(a.logits, blockIdx.x), NULL, 0, a.logits.cols};
-  tri_cuda_sample_row d = {};
-  int n = 1;
-  if (a.samples) {
-    d = a.samples[blockIdx.x];
-    edit(edits_of(a, d), d);
-    row.mask = mask_of(a, d);
-    if (d.temperature > 0) n = min(d.top_k, row.n);
-  }
+  tri_cuda_sample_row d = a.samples[blockIdx.x];
+  int n = d.temperature > 0 ? min(d.top_k, row.n) : 1;
+  edit(edits_of(a, d), d);
+  row.mask = mask_of(a, d);
   uint64_t best = first_of(row, s.tops, s.room);
   if (n > 1)
     find_best(&s, row, n, ones());
@@ -288,10 +265,6 @@ __global__ static void __launch_bounds__(THREADS) merge_kernel(tri_cuda_sample_a
     largest = value_of(best);
   }
   if (!threadIdx.x) report_token(a, token, broken || largest == INFINITY);
-}
-
-void tri_cuda_argmax(cudaStream_t stream, const tri_cuda_sample_args *a) {
-  argmax_kernel<<<a->logits.rows, THREADS, 0, stream>>>(*a);
 }
 
 void tri_cuda_sample_rows(cudaStream_t stream, const tri_cuda_sample_args *a) {

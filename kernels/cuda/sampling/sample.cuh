@@ -2,14 +2,14 @@
 /* The parts of the sampler's kernels: passes of one block over a row, and searches in histograms where the
  * reference sorts.
  *
- * Two things make the answers independent of the order in which threads come. An element's rank, its place among the
- * ordered values and its id after that, is a number of its own for each element. And a weight is an integer, of which
+ * Two things make the answers independent of the order in which threads come. An element's rank (rank.cuh) is a number
+ * of its own for each element. And a weight is an integer, of which
  * 2^UNIT is the largest logit's, so that sums are exact: the mass that a bin has, a sample's place in it and the number
  * of equal logits that a cut leaves are the same however a sum is taken. */
 #ifndef TRI_KERNELS_CUDA_SAMPLING_SAMPLE_CUH
 #define TRI_KERNELS_CUDA_SAMPLING_SAMPLE_CUH
 
-#include "kernels/cuda/device/device.cuh"
+#include "kernels/cuda/sampling/rank.cuh"
 
 /* PIECE: neighbouring elements that a warp takes at a time. UNIT: with the largest vocabulary, weights add up to 2^63.
  */
@@ -53,10 +53,6 @@ __device__ static inline uint64_t warp_sum(uint64_t x) {
   for (int o = WARP / 2; o; o /= 2) x += __shfl_xor_sync(0xffffffffu, x, o);
   return x;
 }
-__device__ static inline uint64_t warp_min(uint64_t x) {
-  for (int o = WARP / 2; o; o /= 2) x = min(x, __shfl_xor_sync(0xffffffffu, x, o));
-  return x;
-}
 __device__ static inline uint64_t block_sum(uint64_t x, uint64_t *room) {
   int lane = threadIdx.x % WARP;
   x = warp_sum(x);
@@ -75,19 +71,6 @@ __device__ static inline uint64_t block_min(uint64_t x, uint64_t *room) {
   __syncthreads();
   return x;
 }
-
-/* Larger values first, zeros of both signs alike, what is not a number like infinity. */
-__device__ static inline uint32_t place_of(float x) {
-  uint32_t bits = __float_as_uint(x == x ? x + 0.0f : INFINITY);
-  return bits >> 31 ? bits : bits ^ 0x7fffffffu;
-}
-__device__ static inline float value_at(uint32_t place) {
-  return __uint_as_float(place >> 31 ? place : place ^ 0x7fffffffu);
-}
-__device__ static inline uint64_t rank_of(float x, int id) { return (uint64_t)place_of(x) << 32 | (uint32_t)id; }
-/* The rank that all of a value are up to. */
-__device__ static inline uint64_t last_of(uint32_t place) { return (uint64_t)place << 32 | UINT32_MAX; }
-__device__ static inline float value_of(uint64_t rank) { return value_at((uint32_t)(rank >> 32)); }
 
 __device__ static inline scale ones(void) {
   scale w = {0, 0, 0, true};
