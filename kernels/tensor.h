@@ -113,6 +113,7 @@ typedef struct tri_batch {
   int num_cuts;
   uint64_t cuts_key; /* the same in steps whose launches do not differ by that */
   bool is_even;      /* contexts are cut as if each had max_context keys: ranks that know no more plan alike */
+  bool is_chunk;     /* one of several of its step, whose others write keys that it may read */
 } tri_batch;
 /* Returns the block numbers of sequence s, where the arrays can be read. */
 static inline const int32_t *tri_batch_blocks(const tri_batch *b, int s) { return b->block_table + b->block_start[s]; }

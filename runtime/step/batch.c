@@ -448,6 +448,7 @@ static int at_most(int a, int b) { return a < b ? a : b; }
  * in its first part, the context up to the cut. */
 static tri_batch cut_one(const tri_batch *from, int first, int end, int *seq, int32_t *starts, int32_t *contexts) {
   tri_batch c = *from;
+  c.is_chunk = true;
   while (from->seq_start[*seq + 1] <= first) ++*seq;
   c.token_ids += first;
   c.positions += first;

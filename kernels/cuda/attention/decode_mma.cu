@@ -263,7 +263,7 @@ static cudaError_t start(cudaStream_t stream, const tri_attention_args &a, const
   static_assert(row_bytes<DEPTH * 16>((TILE_WARPS + 1) * HEADS) <= bytes, "all rows fit where tiles were");
   static_assert((3 * TRI_CUDA_DECODE_MMA_SPLITS + 1) * HEADS * sizeof(float) <= bytes, "and so do the parts' factors");
   int chunks = chunks_of(&a);
-  bool beside = split.num_tiles > 0, early = a.causal && a.batch->num_tokens <= EARLY_TOKENS && !beside;
+  bool beside = split.num_tiles > 0, early = has_early_keys(a) && !beside;
   cudaError_t e = allow_shared<decode_mma_kernel<T, DEPTH, PLAIN>>(bytes);
   if (e == cudaSuccess)
     launch_together(decode_mma_kernel<T, DEPTH, PLAIN>, dim3(split.num_parts, split.joined, a.kv.num_kv_heads * chunks),

@@ -415,7 +415,7 @@ static cudaError_t start(cudaStream_t stream, const tri_attention_args &a, const
   constexpr size_t bytes = sizeof(rooms<T, TILES>);
   int chunks = chunks_of(&a, TILES), rows = singles ? singles->num_parts : a.q.rows;
   const tri_attention_part *parts = singles ? singles->parts : NULL;
-  bool early = a.causal && a.batch->num_tokens <= EARLY_TOKENS && !singles;
+  bool early = has_early_keys(a) && !singles;
   bool joined = joins(&a, TILES, (int64_t)rows * chunks, s.splits);
   cudaError_t e = allow_shared<latent_mma_kernel<T, TILES>>(bytes);
   if (e != cudaSuccess) return e;

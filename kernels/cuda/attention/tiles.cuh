@@ -29,6 +29,11 @@ template <int DEPTH> __device__ static inline int place(int row, int chunk) {
 enum { NO_KEY = -1, LATER = -2 };
 
 enum { EARLY_TOKENS = 64 }; /* of a batch whose new keys are few enough to be told from old ones */
+/* Returns true where keys may be read before the wait but for those of the batch's own slots: all others were there
+ * before the step. */
+static inline bool has_early_keys(const tri_attention_args &a) {
+  return a.causal && a.batch->num_tokens <= EARLY_TOKENS && !a.batch->is_chunk;
+}
 /* Returns true where this step writes the key in that slot. */
 __device__ static inline bool is_new(const tri_batch &b, int64_t slot) {
   bool found = false;
