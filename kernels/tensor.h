@@ -93,7 +93,10 @@ static inline void *tri_kv_values(const tri_kv_layer *kv) { return kv->v_dim ? k
 static inline int tri_kv_value_dim(const tri_kv_layer *kv) { return kv->v_dim ? kv->v_dim : kv->head_dim; }
 
 /* The flattened token batch of one step, at fixed addresses for the life of an engine. Sequence s owns the tokens
- * seq_start[s] .. seq_start[s+1]-1; its last token's key is key number context_len[s]-1. Rows are in sequence order. */
+ * seq_start[s] .. seq_start[s+1]-1; its last token's key is key number context_len[s]-1. Rows are in sequence order.
+ *
+ * Sequences share only blocks that are full, be it by a token of this step: so where each has one token, the keys of
+ * the step that it sees are its own, and those that are the last of their block. */
 typedef struct tri_batch {
   int num_tokens, num_seqs, num_logits;
   int max_context;            /* max of context_len, so that plan can size things without reading the array */

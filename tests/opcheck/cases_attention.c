@@ -100,6 +100,33 @@ static tri_dtype query_type(oc *c, tri_dtype keys) {
   return keys == TRI_F32 || oc_chance(c, 15) ? oc_narrow_type(c) : keys;
 }
 
+/* Takes the step's own keys and values out of the device's cache, and makes the op before attention, which writes them.
+ * y is of x, and its batch is not bound yet. */
+static tri_qkv_rope_append_args take_new_keys(oc *c, const oc_attention *x, oc_attention *y) {
+  const tri_kv_layer *kv = &x->args.kv;
+  int heads = kv->num_kv_heads, d = kv->head_dim;
+  void *k = memcpy(oc_host(c, x->kv_bytes), kv->k, x->kv_bytes),
+       *v = memcpy(oc_host(c, x->kv_bytes), kv->v, x->kv_bytes);
+  tri_mat qkv = oc_matrix(c, x->batch.num_tokens, 3 * heads * d, false);
+  for (int r = 0; r < qkv.rows; r++) {
+    int64_t slot = x->batch.kv_slot[r];
+    for (int h = 0; h < heads; h++) {
+      size_t at =
+          (size_t)(slot / kv->block_size * heads + h) * (size_t)kv->block_size + (size_t)(slot % kv->block_size);
+      float *row = qkv.data + (size_t)r * (size_t)qkv.ld + (size_t)(heads + h) * (size_t)d;
+      for (size_t e = 0; e < (size_t)d; e++) {
+        row[e] = tri_load_f32(kv->k, kv->dtype, at * (size_t)d + e);
+        row[(size_t)heads * (size_t)d + e] = tri_load_f32(kv->v, kv->dtype, at * (size_t)d + e);
+        tri_store_f32(k, kv->dtype, at * (size_t)d + e, NAN);
+        tri_store_f32(v, kv->dtype, at * (size_t)d + e, NAN);
+      }
+    }
+  }
+  y->args.kv.k = oc_device(c, k, x->kv_bytes), y->args.kv.v = oc_device(c, v, x->kv_bytes);
+  return (tri_qkv_rope_append_args){
+      .qkv = oc_device_matrix(c, &qkv), .num_heads = heads, .num_kv_heads = heads, .head_dim = d, .kv = y->args.kv};
+}
+
 void oc_attention_compare(oc *c, oc_attention *x, bool large) {
   tri_dtype t = x->args.kv.dtype;
   for (int r = 0; r < x->args.q.rows; r++)
@@ -113,8 +140,13 @@ void oc_attention_compare(oc *c, oc_attention *x, bool large) {
   oc_attention_device(c, &y, x);
   if (c->be->narrow_activations && t != TRI_F32 && oc_chance(c, 50)) y.args.out = oc_device_narrow(c, &x->args.out, t);
   if (!x->args.kv.v_dim) y.args.q = oc_device_narrow(c, &x->args.q, query_type(c, t));
+  bool appends = !x->args.kv.v_dim && oc_chance(c, 50);
+  tri_qkv_rope_append_args append = {0};
+  if (appends) append = take_new_keys(c, x, &y);
   /* The arrays of the batch; how attention is cut depends on where its results go. */
   tri_status st = c->be->ops.bind_batch(c->be, 0, &x->batch, &y.args, 1, &y.batch);
+  append.kv_slot = y.batch.kv_slot;
+  if (appends && st == TRI_OK) st = tri_run_qkv_rope_append(c->be, &append);
   oc_status(c, tri_run_attention(c->ref, &x->args), st == TRI_OK ? tri_run_attention(c->be, &y.args) : st);
   double limit = large ? 5e-11 : 2e-12;
   /* Weights in front of the values, rounded to their type: half a unit in the last place each. */

@@ -22,13 +22,11 @@ static int chunks_of(const tri_attention_args *a) { return (tri_most_heads(a) + 
 
 /* Returns the offset of this thread's key of the first tiles, which have one for each thread. *later: the kernel before
  * may still have to write that key (`early`), so that only fetch_later may copy it. */
-__device__ static inline int64_t locate_first(const tri_attention_args &a, const tri_batch &b, const int32_t *kv_blocks,
-                                              int kv_head, int key, int end, bool early, bool *later) {
-  *later = false;
-  if (key >= end) return NO_KEY;
-  int64_t kv_block = kv_blocks[key / a.kv.block_size];
-  *later = early && is_new(b, kv_block * a.kv.block_size + key % a.kv.block_size);
-  return (int64_t)kv_offset(a.kv, kv_blocks, key, kv_head);
+__device__ static inline int64_t locate_first(const tri_attention_args &a, const tri_attention_part &p,
+                                              const int32_t *kv_blocks, int kv_head, int key, int end, bool early,
+                                              bool *later) {
+  *later = key < end && early && may_be_new(a, key, p.position);
+  return key < end ? (int64_t)kv_offset(a.kv, kv_blocks, key, kv_head) : NO_KEY;
 }
 
 /* Those of the warp's rows that were left out: a row of keys and one of values at once, or half of each. */
@@ -184,7 +182,7 @@ __device__ static inline int2 keys_of(const tri_attention_part &p, int tile) {
  * memory: two stages of a tile of keys and one of values, 32 KiB of heads up to 64 elements and 64 KiB above, where the
  * results lie at the end.
  *
- * early: the batch is so small that its new keys can be told from old ones, which are fetched before the wait. The last
+ * early: all sequences have one token, so that most keys cannot be new, and are fetched before the wait. The last
  * argument is as in attention/decode.cu. Neither waits at the usual place.
  *
  * At the top of the loop the tile of `stage` is on its way or there, and so is the next one in the other stage. A tile
@@ -212,7 +210,7 @@ __global__ __launch_bounds__(TILE_THREADS) static void decode_mma_kernel(tri_att
   const int begin = own_keys.x, end = own_keys.y, lane = threadIdx.x % WARP;
   if (!early && !beside) wait_for_previous();
   bool later;
-  int64_t offset = locate_first(a, b, kv_blocks, kv_head, begin + (int)threadIdx.x, end, early, &later);
+  int64_t offset = locate_first(a, p, kv_blocks, kv_head, begin + (int)threadIdx.x, end, early, &later);
   offsets[threadIdx.x / KEYS][threadIdx.x % KEYS] = later ? LATER : offset;
   __syncthreads();
   fetch<T, DEPTH>(a, offsets[0], keys, values);

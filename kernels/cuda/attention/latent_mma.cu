@@ -70,11 +70,10 @@ static int chunks_of(const tri_attention_args *a, int tiles) { return (a->num_he
 __device__ static inline int place(int row, int chunk) { return (row * CHUNKS + (chunk ^ (row & 7))) * PIECE; }
 
 /* Returns the offset of a key; LATER and below stand for one that the previous kernel has yet to write. */
-__device__ static inline int64_t locate_key(const tri_attention_args &a, const tri_batch &b, const view &v, int key,
-                                            int end, bool early) {
+__device__ static inline int64_t locate_key(const tri_attention_args &a, const view &v, int key, int end, bool early) {
   if (key >= end) return NO_KEY;
   int64_t slot = (int64_t)v.kv_blocks[key / a.kv.block_size] * a.kv.block_size + key % a.kv.block_size;
-  return early && is_new(b, slot) ? LATER - slot * a.kv.head_dim : slot * a.kv.head_dim;
+  return early && may_be_new(a, key, v.last) ? LATER - slot * a.kv.head_dim : slot * a.kv.head_dim;
 }
 
 /* The rows of a tile that were there before the step, or those that come later. What lies after a row, and rows
@@ -325,8 +324,7 @@ __global__ __launch_bounds__(128 * TILES,
   int each = ((v.last + KEYS) / KEYS + s.splits - 1) / s.splits * KEYS;
   int begin = (int)blockIdx.y * each, end = min(v.last + 1, begin + each);
   if (!early && !parts) wait_for_previous();
-  if (thread < STAGES * KEYS)
-    room.offsets[thread / KEYS][thread % KEYS] = locate_key(a, b, v, begin + thread, end, early);
+  if (thread < STAGES * KEYS) room.offsets[thread / KEYS][thread % KEYS] = locate_key(a, v, begin + thread, end, early);
   __syncthreads();
   for (int i = 0; i < STAGES; i++) fetch_rows<T, TILES>(a, room.offsets[i], false, room.tiles[i]);
   if (early) {
@@ -345,7 +343,7 @@ __global__ __launch_bounds__(128 * TILES,
       fetch_rows<T, TILES>(a, room.offsets[stage ^ 1], false, room.tiles[stage ^ 1]);
     commit_copies();
     int64_t next = NO_KEY; /* looked up now, for its latency */
-    if (thread < KEYS) next = locate_key(a, b, v, key0 + STAGES * KEYS + thread, end, false);
+    if (thread < KEYS) next = locate_key(a, v, key0 + STAGES * KEYS + thread, end, false);
     score_part<T, TILES>(q, room.tiles[stage], room.scores[thread / WARP / 2]);
     if (thread < KEYS) room.offsets[stage][thread] = next;
     __syncthreads();

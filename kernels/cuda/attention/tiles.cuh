@@ -28,18 +28,15 @@ template <int DEPTH> __device__ static inline int place(int row, int chunk) {
 /* A key that fetch leaves alone; where there is none it puts zeros. */
 enum { NO_KEY = -1, LATER = -2 };
 
-enum { EARLY_TOKENS = 64 }; /* of a batch whose new keys are few enough to be told from old ones */
-/* Returns true where keys may be read before the wait but for those of the batch's own slots: all others were there
- * before the step. */
+/* Returns true where keys may be read before the wait but for those that the step may write: of single tokens only few
+ * may be. Chunks of a step may see all keys of others. */
 static inline bool has_early_keys(const tri_attention_args &a) {
-  return a.causal && a.batch->num_tokens <= EARLY_TOKENS && !a.batch->is_chunk;
+  return a.causal && a.batch->max_query <= 1 && !a.batch->is_chunk;
 }
-/* Returns true where this step writes the key in that slot. */
-__device__ static inline bool is_new(const tri_batch &b, int64_t slot) {
-  bool found = false;
-#pragma unroll 8
-  for (int i = 0; b.kv_slot && i < b.num_tokens; i++) found |= b.kv_slot[i] == slot;
-  return found;
+/* Returns true where a step of single tokens may write a key of a sequence: that of its own token, which is the last
+ * one that it sees, or the last one of a block, which another sequence may fill (tri_batch). */
+__device__ static inline bool may_be_new(const tri_attention_args &a, int key, int own) {
+  return key == own || (key + 1) % a.kv.block_size == 0;
 }
 
 /* Writes the offsets of a tile's keys, one for each row. */
