@@ -61,6 +61,16 @@ tri_graph_mode tri_cuda_graph_begin(tri_backend *be, uint64_t key) {
   return TRI_GRAPH_RECORD;
 }
 
+/* The device gets it now, not with its first launch, which has no way to say that there is no memory for it. */
+static cudaError_t instantiate(tri_cuda_graph *g, cudaGraph_t graph, cudaStream_t stream) {
+  cudaGraphExec_t exec = NULL;
+  cudaError_t e = cudaGraphInstantiate(&exec, graph, 0);
+  if (e == cudaSuccess) e = cudaGraphUpload(exec, stream);
+  if (e != cudaSuccess && exec) cudaGraphExecDestroy(exec);
+  g->exec = e == cudaSuccess ? exec : NULL;
+  return e;
+}
+
 tri_status tri_cuda_graph_end(tri_backend *be) {
   tri_cuda_impl *impl = tri_cuda_of(be);
   tri_cuda_graph *g = impl->recording;
@@ -68,10 +78,9 @@ tri_status tri_cuda_graph_end(tri_backend *be) {
   impl->recording = NULL;
   cudaError_t e = cudaStreamEndCapture(tri_cuda_stream(be), &graph);
   if (e == cudaSuccess) tri_cuda_timeline_recorded(graph);
-  if (e == cudaSuccess) e = cudaGraphInstantiate(&g->exec, graph, 0);
+  if (e == cudaSuccess) e = instantiate(g, graph, tri_cuda_stream(be));
   if (graph) cudaGraphDestroy(graph);
   if (e == cudaSuccess) return TRI_OK;
-  g->exec = NULL;
   cudaGetLastError();
   if (e == cudaErrorMemoryAllocation) return TRI_AGAIN; /* steps can do without */
   tri_cuda_note(be, e);
