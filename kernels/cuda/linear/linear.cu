@@ -303,21 +303,44 @@ void tri_cuda_own_linear(cudaStream_t stream, const tri_linear_args *a, void *wo
 
 /* ---- around the library's GEMMs ---- */
 
-/* Rounds a row of x to T. x [M, k] to out [M, k] without gaps. Grid M, 256 threads. */
-template <typename T> __global__ static void round_kernel(tri_mat x, T *out) {
-  const float *row = row_at(x, blockIdx.x);
-  for (int j = threadIdx.x; j < x.cols; j += blockDim.x)
-    out[(size_t)blockIdx.x * (size_t)x.cols + (size_t)j] = (T)row[j];
+/* Rounds a row of x to T. x [M, k] to out [M, k] without gaps. Grid (M, k / (256 EACH)), 256 threads. */
+template <typename T, int EACH> __global__ __launch_bounds__(TILE_THREADS) static void round_kernel(tri_mat x, T *out) {
+  int j = EACH * (int)(blockIdx.y * TILE_THREADS + threadIdx.x);
+  T *to = out + (size_t)blockIdx.x * (size_t)x.cols + (size_t)j;
+  let_next_begin();
+  wait_for_previous(); /* which may still read what lies at out */
+  if (j >= x.cols) return;
+  const float *from = row_at(x, blockIdx.x) + j;
+  if constexpr (EACH == 1)
+    *to = (T)*from;
+  else
+    store4(to, load4(from));
 }
 
-/* The other way. x [M, k] of 16 bits to out [M, k] without gaps. Grid M, 256 threads. */
-__global__ static void widen_kernel(tri_mat x, float *out) {
-  for (int j = threadIdx.x; j < x.cols; j += blockDim.x)
-    out[(size_t)blockIdx.x * (size_t)x.cols + (size_t)j] = load_at(x, blockIdx.x, (size_t)j);
+/* The other way. x [M, k] of 16 bits to out [M, k] without gaps. Grid (M, k / (256 EACH)), 256 threads. */
+template <int EACH> __global__ __launch_bounds__(TILE_THREADS) static void widen_kernel(tri_mat x, float *out) {
+  int j = EACH * (int)(blockIdx.y * TILE_THREADS + threadIdx.x);
+  float *to = out + (size_t)blockIdx.x * (size_t)x.cols + (size_t)j;
+  let_next_begin();
+  wait_for_previous();
+  if (j >= x.cols) return;
+  if constexpr (EACH == 1)
+    *to = load_at(x, blockIdx.x, (size_t)j);
+  else
+    store4(to, load4_at(x, blockIdx.x, j));
+}
+
+/* Launches one of two kernels over x: that for four elements of each thread where they can be had so. */
+template <typename T>
+static void convert(cudaStream_t stream, const tri_mat &x, T *out, void (*one)(tri_mat, T *),
+                    void (*four)(tri_mat, T *)) {
+  bool fours = in_fours(x) && (uintptr_t)out % 16 == 0;
+  dim3 grid((unsigned)x.rows, blocks_for((size_t)x.cols, (fours ? 4 : 1) * TILE_THREADS));
+  if (x.rows && x.cols) launch_overlapped(fours ? four : one, grid, TILE_THREADS, 0, stream, x, out);
 }
 
 void tri_cuda_widen(cudaStream_t stream, const tri_mat *x, float *out) {
-  if (x->rows) widen_kernel<<<x->rows, TILE_THREADS, 0, stream>>>(*x, out);
+  convert(stream, *x, out, widen_kernel<1>, widen_kernel<4>);
 }
 
 /* Sixteen elements of a weight for each thread. w [n, k] to out [n, k]. Grid n k / 4096, 256 threads. */
@@ -356,9 +379,9 @@ void tri_cuda_widen_int8(cudaStream_t stream, const tri_weight *w, int first, in
 
 void tri_cuda_narrow(cudaStream_t stream, const tri_mat *x, tri_dtype dtype, void *out) {
   if (dtype == TRI_BF16)
-    round_kernel<<<x->rows, TILE_THREADS, 0, stream>>>(*x, (__nv_bfloat16 *)out);
+    convert(stream, *x, (__nv_bfloat16 *)out, round_kernel<__nv_bfloat16, 1>, round_kernel<__nv_bfloat16, 4>);
   else
-    round_kernel<<<x->rows, TILE_THREADS, 0, stream>>>(*x, (__half *)out);
+    convert(stream, *x, (__half *)out, round_kernel<__half, 1>, round_kernel<__half, 4>);
 }
 
 /* Bias and activation of sums that are in their place. out [M, n]. Grid M, 256 threads. */
