@@ -38,10 +38,13 @@ struct impl {
   FUNCTIONS(X)
 #undef X
   ncclComm_t comm;
-  cudaStream_t stream;
+  tri_backend *be;
 };
 
 static struct impl *impl_of(const tri_comm *c) { return c->impl; }
+
+/* Returns the stream that ops go to now, be it the side lane's: what a call takes was made there. */
+static cudaStream_t stream_of(const struct impl *n) { return tri_cuda_stream(n->be); }
 
 /* An earlier failure, of this rank's calls or of what they set going, comes first. */
 static tri_status nccl_poll(tri_comm *c) {
@@ -69,28 +72,28 @@ static tri_status nccl_all_reduce(tri_comm *c, float *buf, size_t count) {
   struct impl *n = impl_of(c);
   tri_status st = nccl_poll(c);
   if (st != TRI_OK || !count) return st;
-  return check(c, n->ncclAllReduce(buf, buf, count, ncclFloat32, ncclSum, n->comm, n->stream));
+  return check(c, n->ncclAllReduce(buf, buf, count, ncclFloat32, ncclSum, n->comm, stream_of(n)));
 }
 
 static tri_status nccl_all_gather(tri_comm *c, const void *send, void *recv, size_t bytes) {
   struct impl *n = impl_of(c);
   tri_status st = nccl_poll(c);
   if (st != TRI_OK || !bytes) return st;
-  return check(c, n->ncclAllGather(send, recv, bytes, ncclInt8, n->comm, n->stream));
+  return check(c, n->ncclAllGather(send, recv, bytes, ncclInt8, n->comm, stream_of(n)));
 }
 
 static tri_status nccl_reduce_scatter(tri_comm *c, const float *send, float *recv, size_t count) {
   struct impl *n = impl_of(c);
   tri_status st = nccl_poll(c);
   if (st != TRI_OK || !count) return st;
-  return check(c, n->ncclReduceScatter(send, recv, count, ncclFloat32, ncclSum, n->comm, n->stream));
+  return check(c, n->ncclReduceScatter(send, recv, count, ncclFloat32, ncclSum, n->comm, stream_of(n)));
 }
 
 static tri_status nccl_broadcast(tri_comm *c, void *buf, size_t bytes, int root) {
   struct impl *n = impl_of(c);
   tri_status st = nccl_poll(c);
   if (st != TRI_OK || !bytes) return st;
-  return check(c, n->ncclBroadcast(buf, buf, bytes, ncclInt8, root, n->comm, n->stream));
+  return check(c, n->ncclBroadcast(buf, buf, bytes, ncclInt8, root, n->comm, stream_of(n)));
 }
 
 static tri_status nccl_isend(tri_comm *c, const void *buf, size_t bytes, int peer, int tag, tri_comm_req *req) {
@@ -98,7 +101,7 @@ static tri_status nccl_isend(tri_comm *c, const void *buf, size_t bytes, int pee
   struct impl *n = impl_of(c);
   tri_status st = nccl_poll(c);
   req->active = false; /* the stream keeps the order */
-  return st == TRI_OK ? check(c, n->ncclSend(buf, bytes, ncclInt8, peer, n->comm, n->stream)) : st;
+  return st == TRI_OK ? check(c, n->ncclSend(buf, bytes, ncclInt8, peer, n->comm, stream_of(n))) : st;
 }
 
 static tri_status nccl_wait(tri_comm *c, tri_comm_req *req) {
@@ -110,7 +113,7 @@ static tri_status nccl_recv(tri_comm *c, void *buf, size_t bytes, int peer, int 
   (void)tag;
   struct impl *n = impl_of(c);
   tri_status st = nccl_poll(c);
-  return st == TRI_OK ? check(c, n->ncclRecv(buf, bytes, ncclInt8, peer, n->comm, n->stream)) : st;
+  return st == TRI_OK ? check(c, n->ncclRecv(buf, bytes, ncclInt8, peer, n->comm, stream_of(n))) : st;
 }
 
 static void nccl_destroy(tri_comm *c) {
@@ -199,7 +202,7 @@ tri_status tri_comm_nccl_create(tri_backend *be, tri_comm *host, tri_comm **out,
   c->rank = host->rank;
   c->size = host->size;
   c->cfg = host->cfg;
-  n->stream = tri_cuda_stream(be);
+  n->be = be;
   TRI_TRY(tri_comm_agree(host, open_library(n, err)));
   TRI_TRY(check_devices(be, host, err));
   TRI_TRY(connect(c, host, err));
