@@ -167,7 +167,7 @@ void oc_case_norm(oc *c, int i) {
   if (oc_chance(c, 80)) a.weight = oc_normals(c, (size_t)n, 1);
   if (oc_chance(c, 50)) a.bias = oc_normals(c, (size_t)n, 1);
   if (oc_chance(c, 30)) a.weight_offset = 1;
-  bool in_place = oc_chance(c, 25), only_add = !in_place && oc_chance(c, 10);
+  bool in_place = oc_chance(c, 25), only_add = !in_place && oc_chance(c, 25);
   if (in_place)
     a.out = a.x;
   else if (!only_add)

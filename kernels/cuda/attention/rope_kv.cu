@@ -7,25 +7,30 @@
 
 enum { THREADS = 128 };
 
-/* Makes a token's angles. positions and rope_len [T] to cos and sin [T, rotary_dim / 2]. Grid T, 128 threads. The
- * product is rounded to float32 and its cosine taken in double, as the reference does. */
-__global__ static void rope_angles_kernel(tri_rope_angles_args a) {
-  int t = blockIdx.x, half = a.rotary_dim / 2, len = a.rope_len[t];
+/* Makes a token's angles, a cosine or a sine with each thread. positions and rope_len [T] to cos and sin [T, rotary_dim
+ * / 2]. Grid (T, rotary_dim / 128), 128 threads. The product is rounded to float32 and its cosine taken in double, as
+ * the reference does. No kernel of a step writes what is read. */
+__global__ __launch_bounds__(THREADS) static void rope_angles_kernel(tri_rope_angles_args a) {
+  int t = blockIdx.x, half = a.rotary_dim / 2, number = (int)(blockIdx.y * THREADS + threadIdx.x);
+  bool sine = number >= half;
+  float f;
+  let_next_begin();
+  if (number >= 2 * half) return;
+  int i = number % half, len = a.rope_len[t];
   bool beyond = len > a.original_max_len;
-  for (int i = threadIdx.x; i < half; i += blockDim.x) {
-    float f;
-    if (a.kind == TRI_ROPE_DYNAMIC && beyond)
-      f = tri_formula_dynamic_frequency(a.base, a.factor, len, a.original_max_len, a.rotary_dim, i);
-    else
-      f = a.kind == TRI_ROPE_BY_LENGTH && beyond ? a.inv_freq_long[i] : a.inv_freq[i];
-    double angle = (double)__fmul_rn((float)a.positions[t], f);
-    a.cos[(size_t)t * (size_t)half + (size_t)i] = (float)(a.attention_scale * cos(angle));
-    a.sin[(size_t)t * (size_t)half + (size_t)i] = (float)(a.attention_scale * sin(angle));
-  }
+  if (a.kind == TRI_ROPE_DYNAMIC && beyond)
+    f = tri_formula_dynamic_frequency(a.base, a.factor, len, a.original_max_len, a.rotary_dim, i);
+  else
+    f = a.kind == TRI_ROPE_BY_LENGTH && beyond ? a.inv_freq_long[i] : a.inv_freq[i];
+  double angle = (double)__fmul_rn((float)a.positions[t], f);
+  float y = (float)(a.attention_scale * (sine ? sin(angle) : cos(angle)));
+  wait_for_previous();
+  (sine ? a.sin : a.cos)[(size_t)t * (size_t)half + (size_t)i] = y;
 }
 
 void tri_cuda_rope_angles(cudaStream_t stream, const tri_rope_angles_args *a, void *) {
-  if (a->num_tokens && a->rotary_dim) rope_angles_kernel<<<a->num_tokens, THREADS, 0, stream>>>(*a);
+  dim3 grid((unsigned)a->num_tokens, blocks_for((size_t)a->rotary_dim, THREADS));
+  if (a->num_tokens && a->rotary_dim) launch_overlapped(rope_angles_kernel, grid, THREADS, 0, stream, *a);
 }
 
 /* ---- heads in memory ---- */
@@ -217,7 +222,9 @@ __global__ static void any_append_kernel(tri_qkv_rope_append_args a) {
   extern __shared__ float heads[];
   int t = blockIdx.x, d = a.head_dim, lane = threadIdx.x % WARP;
   head_of_row head = head_of(a, blockIdx.y * (THREADS / WARP) + threadIdx.x / WARP);
+  let_next_begin();
   if (head.h >= a.num_heads + 2 * a.num_kv_heads) return;
+  wait_for_previous();
   float *x = heads + threadIdx.x / WARP * (size_t)d;
   size_t begin = (size_t)head.h * (size_t)d, angle = (size_t)t * (size_t)head.half;
   for (int i = lane; i < d; i += WARP) x[i] = load_at(a.qkv, t, begin + (size_t)i);
@@ -258,7 +265,7 @@ void tri_cuda_qkv_rope_append(cudaStream_t stream, const tri_qkv_rope_append_arg
   dim3 grid(a->qkv.rows, blocks_for((size_t)(a->num_heads + 2 * a->num_kv_heads), THREADS / WARP));
   if (!a->qkv.rows) return;
   if (!in_eights(*a)) {
-    any_append_kernel<<<grid, THREADS, THREADS / WARP * a->head_dim * sizeof(float), stream>>>(*a);
+    launch_overlapped(any_append_kernel, grid, THREADS, THREADS / WARP * a->head_dim * sizeof(float), stream, *a);
     return;
   }
   switch (a->qkv.dtype) {

@@ -189,6 +189,20 @@ __global__ __launch_bounds__(ROWS_THREADS, 5) static void norm_rows_kernel(tri_n
   }
 }
 
+/* ---- additions without a norm ---- */
+
+enum { ADD_THREADS = 256 };
+/* Adds delta to x. x and delta [T, n]. Grid (T, n / 1024), 256 threads. */
+__global__ __launch_bounds__(ADD_THREADS) static void add_kernel(tri_norm_args a) {
+  int t = blockIdx.x, first = (int)(blockIdx.y * ADD_THREADS + threadIdx.x), n = a.x.cols;
+  part<1> x, delta;
+  let_next_begin();
+  wait_for_previous();
+  load_part(x, row_at(a.x, t), first, 0, n);
+  load_part(delta, row_at(a.delta, t), first, 0, n);
+  add_part(x, delta, a.delta_scale, row_at(a.x, t), first, 0, n);
+}
+
 /* ---- rows of any kind ---- */
 
 enum { ANY_THREADS = 512 };
@@ -198,6 +212,8 @@ __global__ static void any_norm_kernel(tri_norm_args a) {
   __shared__ float room[WARP];
   int t = blockIdx.x, n = a.x.cols;
   float *x = row_at(a.x, t), sum = 0, square = 0, mean = 0;
+  let_next_begin();
+  wait_for_previous();
   for (int j = threadIdx.x; j < n; j += ANY_THREADS) {
     float v = x[j];
     if (a.delta.data) x[j] = v += a.delta_scale * row_at(a.delta, t)[j];
@@ -262,7 +278,7 @@ template <typename T> static void norm_long_rows(cudaStream_t stream, const tri_
 }
 
 /* A few rows want many threads, for their latency; many rows want many elements in each, for their number. */
-template <typename T> static bool norm_by_four(cudaStream_t stream, const tri_norm_args &a) {
+template <typename T> static bool norm_of_type(cudaStream_t stream, const tri_norm_args &a) {
   enum { FEW_ROWS = 128 };
   if (a.x.cols > 16384) return false;
   if (a.x.rows <= FEW_ROWS)
@@ -276,17 +292,27 @@ template <typename T> static bool norm_by_four(cudaStream_t stream, const tri_no
 
 static bool is_aligned(const float *p) { return (uintptr_t)p % 16 == 0; }
 
-void tri_cuda_norm(cudaStream_t stream, const tri_norm_args *a, void *) {
-  bool fours = a->out.data && in_fours(a->x) && in_fours(a->out) && (!a->delta.data || in_fours(a->delta)) &&
-               (!a->copy.data || in_fours(a->copy)) && is_aligned(a->weight) && is_aligned(a->bias),
-       done = false;
-  if (!a->x.rows || !a->x.cols) return;
-  if (fours) {
-    switch (a->out.dtype) {
-    case TRI_BF16: done = norm_by_four<__nv_bfloat16>(stream, *a); break;
-    case TRI_F16: done = norm_by_four<__half>(stream, *a); break;
-    default: done = norm_by_four<float>(stream, *a); break;
-    }
+/* Takes what has an `out`. */
+static bool norm_by_four(cudaStream_t stream, const tri_norm_args &a) {
+  bool fours = in_fours(a.x) && in_fours(a.out) && (!a.delta.data || in_fours(a.delta)) &&
+               (!a.copy.data || in_fours(a.copy)) && is_aligned(a.weight) && is_aligned(a.bias);
+  if (!fours) return false;
+  switch (a.out.dtype) {
+  case TRI_BF16: return norm_of_type<__nv_bfloat16>(stream, a);
+  case TRI_F16: return norm_of_type<__half>(stream, a);
+  default: return norm_of_type<float>(stream, a);
   }
-  if (!done) any_norm_kernel<<<a->x.rows, ANY_THREADS, 0, stream>>>(*a);
+}
+
+static bool add_by_four(cudaStream_t stream, const tri_norm_args &a) {
+  dim3 grid(a.x.rows, blocks_for((size_t)a.x.cols, 4 * ADD_THREADS));
+  if (!in_fours(a.x) || !in_fours(a.delta)) return false;
+  launch_overlapped(add_kernel, grid, ADD_THREADS, 0, stream, a);
+  return true;
+}
+
+void tri_cuda_norm(cudaStream_t stream, const tri_norm_args *a, void *) {
+  if (!a->x.rows || !a->x.cols || (!a->out.data && !a->delta.data)) return;
+  bool done = a->out.data ? norm_by_four(stream, *a) : add_by_four(stream, *a);
+  if (!done) launch_overlapped(any_norm_kernel, dim3(a->x.rows), ANY_THREADS, 0, stream, *a);
 }
