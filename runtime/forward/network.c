@@ -23,18 +23,41 @@ static void embed(tri_walk *w) {
   if (c->embed.norm && !c->embed.projects_last) tri_walk_norm_stream(w, norm);
 }
 
-/* Only the rows whose logits are wanted go through the final norm and the head: of a prompt the last token's. */
+/* Returns whether the logits of all rows of the walk are wanted: those of a batch ascend, so that these are all rows in
+ * their order. How many they are is part of a recorded step's key. */
+static bool wants_all(const tri_walk *w) {
+  bool all = w->mode == TRI_WALK_RECORD ? w->all_logits : w->b->num_logits == w->b->num_tokens;
+  return all || w->is_narrow;
+}
+
+/* Returns the states whose logits are wanted, of a prompt the last token's, after the final norm. Where they are all
+ * that there are, that adds what is pending, and nothing is copied. */
+static tri_mat final_rows(tri_walk *w) {
+  tri_mat rows = tri_rows(w->f->buf.rows, w->b->num_logits), x = w->x;
+  bool normed = !w->f->cfg.model->norm.no_final;
+  if (!normed || !wants_all(w)) tri_walk_settle(w);
+  if (!wants_all(w)) {
+    tri_emit_gather_rows(w, (tri_gather_rows_args){.x = w->x, .rows = w->b->logit_rows, .out = rows});
+    x = rows;
+  }
+  if (!normed) return x;
+  tri_emit_norm(w, tri_norm_of(w, x, w->pending, TRI_BIASED(tri_walk_global(w), FINAL_NORM), rows));
+  w->pending = tri_no_mat;
+  return rows;
+}
+
 static void head(tri_walk *w) {
   const tri_model_config *c = w->f->cfg.model;
   const tri_weight *g = tri_walk_global(w);
   int n = w->b->num_logits;
-  tri_mat rows = tri_rows(w->f->buf.rows, n), narrow = tri_rows(w->f->buf.narrow_rows, n), in = rows;
-  tri_walk_settle(w);
-  if (!n) return;
-  if (!w->is_narrow) tri_emit_gather_rows(w, (tri_gather_rows_args){.x = w->x, .rows = w->b->logit_rows, .out = rows});
-  if (!c->norm.no_final) tri_emit_norm(w, tri_norm_of(w, rows, tri_no_mat, TRI_BIASED(g, FINAL_NORM), rows));
+  if (!n) {
+    tri_walk_settle(w);
+    return;
+  }
+  tri_mat in = final_rows(w);
   if (c->embed.projected) {
-    tri_emit_linear(w, tri_linear_of(w, rows, &g[TRI_W_PROJECT_OUT], &tri_no_weight, narrow));
+    tri_mat narrow = tri_rows(w->f->buf.narrow_rows, n);
+    tri_emit_linear(w, tri_linear_of(w, in, &g[TRI_W_PROJECT_OUT], &tri_no_weight, narrow));
     in = narrow;
   }
   tri_walk_show_hidden(w, (int)c->num_layers, in);

@@ -302,7 +302,7 @@ static void check_rank(const char *checkpoint, tri_parallel p, const char *backe
     }
     check_forward(&k, k.e->forward, name, false);
     clear_notes();
-    if (tri_shard_narrows(&k.e->model, &k.e->forward->cfg.shard)) {
+    if (k.e->forward->cfg.shard.last_stage && !k.e->model.encoder) {
       build_batch(&k, true);
       check_forward(&k, k.e->forward, name, true);
       clear_notes();
