@@ -76,12 +76,13 @@ typedef struct tri_peer_handle {
   uint64_t words[8];
 } tri_peer_handle;
 
-/* For tune: a GEMM as a step launches it. gated: as the `up` of a gated_linear, with this glu. Those of one shape
- * differ in their weights. */
+/* For tune: a GEMM as a step launches it. gated: as the `up` of a gated_linear, with this glu. in_mlp: as the first
+ * GEMM of a gated_mlp where gated, else as its second one. Those of one shape differ in their weights. */
 typedef struct tri_tune_gemm {
   tri_linear_args args;
-  bool gated;
-  tri_glu_args glu;
+  bool gated, in_mlp;
+  tri_glu_args glu;      /* gated or in_mlp */
+  tri_linear_args other; /* in_mlp: the other GEMM */
 } tri_tune_gemm;
 
 /* A piece of the host's work in the order of a stream's. It stays where it is, as it is, until it has run, and as long

@@ -217,6 +217,15 @@ typedef struct tri_gated_linear_args {
 #define TRI_READS_gated_linear(a) (a)->up.x.data
 #define TRI_WRITES_gated_linear(a) (a)->up.out.data, (a)->glu.out.data
 
+/* A gated MLP: gated_linear, then linear of what it gives. down.x is gated.glu.out, which need not show afterwards.
+ * down.out may lie where the first GEMM alone has something: in its rows, or in up.out. */
+typedef struct tri_gated_mlp_args {
+  tri_gated_linear_args gated;
+  tri_linear_args down;
+} tri_gated_mlp_args;
+#define TRI_READS_gated_mlp(a) (a)->gated.up.x.data, (a)->down.accumulate ? (a)->down.out.data : NULL
+#define TRI_WRITES_gated_mlp(a) (a)->gated.up.out.data, (a)->gated.glu.out.data, (a)->down.out.data
+
 /* The choices that go to a rank's own experts, ordered by expert and, of one expert, by choice. Choice t * top_k + c is
  * choice c of token t. Permuted rows first[e] .. first[e + 1] - 1 are those of own expert e, so first[num_experts] is
  * their number N; choice[i] for i < N is the choice that row i belongs to, after that choice[] means nothing. row is
@@ -382,6 +391,7 @@ typedef struct tri_move_blocks_args {
   X(attention)                                                                                                         \
   X(glu)                                                                                                               \
   X(gated_linear)                                                                                                      \
+  X(gated_mlp)                                                                                                         \
   X(moe_route)                                                                                                         \
   X(moe_map)                                                                                                           \
   X(moe_experts)                                                                                                       \
@@ -400,11 +410,18 @@ typedef enum tri_op {
       TRI_KERNEL_COUNT
 } tri_op;
 
+/* The plan of one of an op's parts, as below. */
+typedef struct tri_part_plan {
+  int variant, split;
+  size_t workspace;
+} tri_part_plan;
+
 /* The decisions of plan. Plain data: may be copied and kept as long as the shapes stay. */
 typedef struct tri_op_plan {
-  int variant;      /* the backend's own number of the chosen kernel */
-  int split;        /* the backend's own: parts a row or a sequence is cut into */
-  size_t workspace; /* bytes of scratch the launch uses; the backend keeps the largest it was asked for */
+  int variant;            /* the backend's own number of the chosen kernel */
+  int split;              /* the backend's own: parts a row or a sequence is cut into */
+  size_t workspace;       /* bytes of scratch the launch uses; the backend keeps the largest it was asked for */
+  tri_part_plan parts[2]; /* of a gated_mlp that runs as two ops */
 } tri_op_plan;
 
 #endif

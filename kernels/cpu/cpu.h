@@ -205,6 +205,7 @@ void tri_cpu_linear_int8_launch(tri_backend *be, const tri_linear_args *a);
 /* Every op has a launch of this backend; the reference's is as good for these. A map is made while
  * the choices are in the cache; copies are rare and short, and pairs may chain; candidates are few. */
 #define tri_cpu_gated_linear_launch tri_ref_gated_linear_launch
+#define tri_cpu_gated_mlp_launch tri_ref_gated_mlp_launch
 #define tri_cpu_moe_map_launch tri_ref_moe_map_launch
 #define tri_cpu_copy_blocks_launch tri_ref_copy_blocks_launch
 #define tri_cpu_move_blocks_launch tri_ref_move_blocks_launch

@@ -379,6 +379,7 @@ void tri_cuda_widen_int8(cudaStream_t stream, const tri_weight *w, int first, in
 #define TRI_CUDA_PLANNED_LIST(X)                                                                                       \
   X(linear, linear)                                                                                                    \
   X(gated_linear, gated_linear)                                                                                        \
+  X(gated_mlp, tri_ref_gated_mlp)                                                                                      \
   X(attention, attention)                                                                                              \
   X(moe_route, tri_cuda_moe_route)                                                                                     \
   X(moe_map, tri_cuda_moe_map)                                                                                         \

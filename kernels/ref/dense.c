@@ -231,3 +231,32 @@ void tri_ref_gated_linear_launch(tri_backend *be, const tri_op_plan *plan, const
   be->ops.linear_launch(be, plan, &a->up);
   be->ops.glu_launch(be, &none, &a->glu);
 }
+
+static tri_part_plan part_of(const tri_op_plan *plan) {
+  return (tri_part_plan){plan->variant, plan->split, plan->workspace};
+}
+static tri_op_plan whole_of(const tri_part_plan *part) {
+  return (tri_op_plan){.variant = part->variant, .split = part->split, .workspace = part->workspace};
+}
+
+/* By way of the backend's own two parts, again. */
+tri_status tri_ref_gated_mlp_plan(tri_backend *be, const tri_gated_mlp_args *a, tri_op_plan *plan) {
+  const tri_mat *hidden = &a->gated.glu.out, *x = &a->down.x;
+  tri_op_plan first = {0}, second = {0};
+  bool fits = hidden->data == x->data && hidden->ld == x->ld && hidden->rows == x->rows && hidden->cols == x->cols &&
+              hidden->dtype == x->dtype;
+  *plan = (tri_op_plan){0};
+  if (!fits) return TRI_INVALID_ARGUMENT;
+  TRI_CHECK(be->ops.gated_linear_plan(be, &a->gated, &first));
+  TRI_CHECK(be->ops.linear_plan(be, &a->down, &second));
+  plan->workspace = first.workspace > second.workspace ? first.workspace : second.workspace;
+  plan->parts[0] = part_of(&first);
+  plan->parts[1] = part_of(&second);
+  return TRI_OK;
+}
+
+void tri_ref_gated_mlp_launch(tri_backend *be, const tri_op_plan *plan, const tri_gated_mlp_args *a) {
+  tri_op_plan first = whole_of(&plan->parts[0]), second = whole_of(&plan->parts[1]);
+  be->ops.gated_linear_launch(be, &first, &a->gated);
+  be->ops.linear_launch(be, &second, &a->down);
+}

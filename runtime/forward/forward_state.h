@@ -62,8 +62,8 @@ struct tri_forward {
 void tri_walk_step(tri_walk *w);
 /* Records the ops of the largest step over these buffers; nothing else of a forward pass need exist. */
 tri_status tri_forward_record(const tri_step_arena_config *config, const tri_buffers *buffers, tri_step_record *r);
-/* Lists the products of a step of so many tokens that go through linear and gated_linear, layer by layer, as it
- * launches them; the head's where that many rows of logits can be wanted. out has room for all of them, or is NULL.
+/* Lists the products of a step of so many tokens that go through linear, gated_linear and gated_mlp, layer by layer, as
+ * it launches them; the head's where that many rows of logits can be wanted. out has room for all of them, or is NULL.
  * Returns how many they are. */
 int tri_forward_gemms(tri_forward *f, int tokens, tri_tune_gemm *out);
 /* Returns whether steps go through the layers in chunks, be it a single one: what buffers share memory follows from

@@ -18,12 +18,19 @@ static void up(tri_walk *w, tri_mat in, const tri_weight *weight, const tri_weig
 
 void tri_walk_mlp(tri_walk *w, const tri_layer *y, tri_mat in) {
   int units = w->f->cfg.shard.ff.count;
-  up(w, in, TRI_BIASED(y->w, UP), units);
-  tri_emit_linear(w, tri_down_of(w, TRI_BIASED(y->w, DOWN), units));
+  tri_gated_mlp_args a = {.down = tri_down_of(w, TRI_BIASED(y->w, DOWN), units)};
+  if (!w->f->cfg.model->mlp.gated) {
+    up(w, in, TRI_BIASED(y->w, UP), units);
+    tri_emit_linear(w, a.down);
+    return;
+  }
+  a.gated = (tri_gated_linear_args){.up = tri_up_of(w, in, TRI_BIASED(y->w, UP), units), .glu = tri_glu_of(w, units)};
+  tri_emit_mlp(w, a);
 }
 
 /* The expert that every token takes: the routed ones add to what it gives, or, after an exchange, it adds to theirs.
- */
+ * Its products are two ops: blocks of gated_mlp's one kernel wait for each other, and other kernels may run
+ * at the same time. */
 static void shared_expert(tri_walk *w, const tri_layer *y, tri_mat in, bool accumulate) {
   int units = w->f->cfg.shard.shared_ff.count;
   up(w, in, &y->w[TRI_W_SHARED_UP], &tri_no_weight, units);

@@ -143,19 +143,24 @@ static void list_attention(tri_walk *w, const tri_attention_args *a) {
 }
 
 /* Products are counted also without a place to put them: a first walk says how large the array has to be. */
-static void list(tri_walk *w, tri_op op, const void *args) {
-  if (op == TRI_KERNEL_attention) list_attention(w, args);
-  const tri_gated_linear_args *gated = op == TRI_KERNEL_gated_linear ? args : NULL;
-  tri_tune_gemm p = {0};
-  if (op == TRI_KERNEL_linear)
-    p.args = *(const tri_linear_args *)args;
-  else if (gated)
-    p = (tri_tune_gemm){.args = gated->up, .gated = true, .glu = gated->glu};
-  else
-    return;
+static void list_gemm(tri_walk *w, tri_tune_gemm p) {
   if (!p.args.w.data || !p.args.x.rows) return;
   if (w->gemms) w->gemms[w->num_gemms] = p;
   w->num_gemms++;
+}
+
+static void list_mlp(tri_walk *w, const tri_gated_mlp_args *a) {
+  const tri_linear_args *up = &a->gated.up, *down = &a->down;
+  list_gemm(w, (tri_tune_gemm){.args = *up, .gated = true, .in_mlp = true, .glu = a->gated.glu, .other = *down});
+  list_gemm(w, (tri_tune_gemm){.args = *down, .in_mlp = true, .glu = a->gated.glu, .other = *up});
+}
+
+static void list(tri_walk *w, tri_op op, const void *args) {
+  const tri_gated_linear_args *gated = args;
+  if (op == TRI_KERNEL_attention) list_attention(w, args);
+  if (op == TRI_KERNEL_linear) list_gemm(w, (tri_tune_gemm){.args = *(const tri_linear_args *)args});
+  if (op == TRI_KERNEL_gated_linear) list_gemm(w, (tri_tune_gemm){.args = gated->up, .gated = true, .glu = gated->glu});
+  if (op == TRI_KERNEL_gated_mlp) list_mlp(w, args);
 }
 
 static tri_op_plan *next_plan(tri_walk *w) {
@@ -193,6 +198,16 @@ static void plan_made(tri_walk *w, const tri_op_plan *plan) {
   }
 TRI_OP_LIST(X)
 #undef X
+
+/* A record has the two parts, one after the other: what the first one alone uses may share memory with the result. */
+void tri_emit_mlp(tri_walk *w, tri_gated_mlp_args a) {
+  if (w->mode != TRI_WALK_RECORD) {
+    tri_emit_gated_mlp(w, a);
+    return;
+  }
+  tri_emit_gated_linear(w, a.gated);
+  tri_emit_linear(w, a.down);
+}
 
 /* ---- the side stream ---- */
 

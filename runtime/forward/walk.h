@@ -85,6 +85,9 @@ void tri_walk_leave_layers(tri_walk *w);
 TRI_OP_LIST(X)
 #undef X
 
+/* gated_mlp. */
+void tri_emit_mlp(tri_walk *w, tri_gated_mlp_args a);
+
 /* The side stream: see side_begin in kernels/backend.h. Its ops are emitted first. */
 void tri_emit_side_begin(tri_walk *w);
 void tri_emit_side_end(tri_walk *w);

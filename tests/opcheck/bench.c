@@ -127,6 +127,22 @@ static void bench_gated(bench *b, int m) {
   report(b, name, run_gated_linear, &a, 4.0 * (2.0 * F * K + m * (K + 3.0 * F)), (double)m * 2 * F * K);
 }
 
+static void bench_mlp(bench *b, int m) {
+  enum { F = 4096, K = 2048 };
+  size_t rows = (size_t)m;
+  float *up = filled(b, (size_t)2 * F * K), *down = filled(b, (size_t)F * K), *x = filled(b, rows * K);
+  float *hidden = filled(b, rows * 2 * F), *y = filled(b, rows * K);
+  tri_gated_mlp_args a = {.gated.up = {.x = {x, m, K, K, TRI_F32}, .w = {up, NULL, TRI_F32, 2 * F, K}}};
+  char name[80];
+  a.gated.up.out = a.gated.glu.gate_up = (tri_mat){hidden, m, 2 * F, 2 * F, TRI_F32};
+  a.gated.glu.out = a.down.x = (tri_mat){hidden, m, F, 2 * F, TRI_F32}; /* in place */
+  a.gated.glu.act = TRI_ACT_SILU;
+  a.down.w = (tri_weight){.data = down, .dtype = TRI_F32, .n = K, .k = F};
+  a.down.out = (tri_mat){y, m, K, K, TRI_F32};
+  snprintf(name, sizeof name, "gated_mlp float32 m %d f %d k %d", m, F, K);
+  report(b, name, run_gated_mlp, &a, 4.0 * (3.0 * F * K + m * (2.0 * K + 4.0 * F)), (double)m * 3 * F * K);
+}
+
 /* Heads and sizes of what attention is timed for: Llama 3 8B's, the bundled model's short ones, and DeepSeek-V2-Lite's
  * and V3's latent ones. */
 typedef struct heads {
@@ -446,6 +462,7 @@ int oc_bench(oc *c) {
   }
   if (wanted(&b, "linear")) bench_linears(&b);
   for (int m = 1; m <= 512 && wanted(&b, "gated_linear"); m *= 8) bench_gated(&b, m);
+  for (int m = 1; m <= 512 && wanted(&b, "gated_mlp"); m *= 8) bench_mlp(&b, m);
   if (wanted(&b, "attention")) bench_attentions(&b);
   bench_latent(&b, 1);
   bench_latent(&b, 512);

@@ -87,6 +87,10 @@ static int count_conflicts(const tri_step_arena *a) {
 #define X(op)                                                                                                          \
   static void op##_noted(tri_backend *be, const tri_op_plan *plan, const tri_##op##_args *a) {                         \
     const void *reads[] = {TRI_READS_##op(a)}, *writes[] = {TRI_WRITES_##op(a)};                                       \
+    if (TRI_KERNEL_##op == TRI_KERNEL_gated_mlp) { /* its two parts take notes */                                      \
+      notes.original.op##_launch(be, plan, a);                                                                         \
+      return;                                                                                                          \
+    }                                                                                                                  \
     event(reads, COUNT(reads), writes, COUNT(writes));                                                                 \
     enum mode mode = notes.mode;                                                                                       \
     notes.mode = OFF; /* what it launches itself is a part of it */                                                    \
