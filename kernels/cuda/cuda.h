@@ -323,6 +323,16 @@ int tri_cuda_choose_gated_linear(const tri_backend *be, const tri_gated_linear_a
 bool tri_cuda_gated_prompt_fits(const tri_gated_linear_args *a);
 cudaError_t tri_cuda_gated_prompt(cudaStream_t stream, const tri_gated_linear_args *a, int num_sms);
 
+/* gated_mlp.cu: both GEMMs of a gated MLP in one kernel, 3 to 128 rows of 16 bits, on Hopper. slabs: the lane's
+ * counters.
+ */
+bool tri_cuda_gated_mlp_fits(const tri_gated_mlp_args *a, int num_sms);
+size_t tri_cuda_gated_mlp_workspace(const tri_gated_mlp_args *a, int num_sms);
+cudaError_t tri_cuda_gated_mlp(cudaStream_t stream, const tri_gated_mlp_args *a, void *workspace, unsigned *slabs,
+                               int num_sms);
+/* ops.c: whether it runs so. */
+bool tri_cuda_chooses_gated_mlp(const tri_backend *be, const tri_gated_mlp_args *a);
+
 /* moe.c */
 tri_status tri_cuda_moe_route_plan(tri_backend *be, const tri_moe_route_args *a, tri_op_plan *plan);
 void tri_cuda_moe_route_launch(tri_backend *be, const tri_op_plan *plan, const tri_moe_route_args *a);
@@ -379,7 +389,7 @@ void tri_cuda_widen_int8(cudaStream_t stream, const tri_weight *w, int first, in
 #define TRI_CUDA_PLANNED_LIST(X)                                                                                       \
   X(linear, linear)                                                                                                    \
   X(gated_linear, gated_linear)                                                                                        \
-  X(gated_mlp, tri_ref_gated_mlp)                                                                                      \
+  X(gated_mlp, gated_mlp)                                                                                              \
   X(attention, attention)                                                                                              \
   X(moe_route, tri_cuda_moe_route)                                                                                     \
   X(moe_map, tri_cuda_moe_map)                                                                                         \

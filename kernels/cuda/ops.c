@@ -70,6 +70,27 @@ static void gated_linear_launch(tri_backend *be, const tri_op_plan *plan, const 
   tri_cuda_note(be, cudaGetLastError());
 }
 
+/* One kernel, or those of its two parts. */
+enum { GATED_MLP_PARTS, GATED_MLP_ONE };
+bool tri_cuda_chooses_gated_mlp(const tri_backend *be, const tri_gated_mlp_args *a) {
+  return tri_cuda_of(be)->is_hopper && tri_cuda_gated_mlp_fits(a, tri_cuda_of(be)->num_sms);
+}
+static tri_status gated_mlp_plan(tri_backend *be, const tri_gated_mlp_args *a, tri_op_plan *plan) {
+  TRI_CHECK(tri_ref_gated_mlp_plan(be, a, plan));
+  if (!tri_cuda_chooses_gated_mlp(be, a)) return TRI_OK;
+  plan->variant = GATED_MLP_ONE;
+  plan->workspace = tri_cuda_gated_mlp_workspace(a, tri_cuda_of(be)->num_sms);
+  return TRI_OK;
+}
+static void gated_mlp_launch(tri_backend *be, const tri_op_plan *plan, const tri_gated_mlp_args *a) {
+  int num_sms = tri_cuda_of(be)->num_sms;
+  if (plan->variant == GATED_MLP_PARTS) {
+    tri_ref_gated_mlp_launch(be, plan, a);
+    return;
+  }
+  tri_cuda_note(be, tri_cuda_gated_mlp(tri_cuda_stream(be), a, be->workspace, tri_cuda_lane_of(be)->slabs, num_sms));
+}
+
 /* The kernels of an attention's plan; none of these: the one for any shape. */
 enum {
   ATTENTION_DECODE = 1,

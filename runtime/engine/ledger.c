@@ -69,10 +69,23 @@ static size_t slab_bytes(tri_weight_shape shape) {
   return (size_t)(rows < shape.n ? rows : shape.n) * (size_t)shape.k * 2;
 }
 
+/* Bytes of the parts into which a gated MLP of few rows cuts its second GEMM's sums (kernels/cuda/linear/gated_mlp.cu),
+ * at most. */
+static size_t mlp_parts_bytes(const tri_model_config *c, const tri_shard *s, size_t rows) {
+  enum { MOST = 16 << 20, ROWS = 128, OUTPUTS = 256, UNITS = 256, SPLITS = 16 };
+  if (!c->mlp.gated || s->ff.count <= 0) return 0;
+  size_t splits = ((size_t)s->ff.count + UNITS - 1) / UNITS, slabs = ((size_t)c->hidden_size + OUTPUTS - 1) / OUTPUTS;
+  if (splits > SPLITS) splits = SPLITS;
+  size_t tile = ROWS;
+  while (tile >= 2 * rows && tile > 32) tile /= 2;
+  size_t bytes = slabs * OUTPUTS * tile * splits * sizeof(float);
+  return bytes < MOST ? bytes : MOST;
+}
+
 /* An upper bound of what any op's plan asks for on a device (kernels/cuda): inputs that are rounded to the weights'
  * type or to int8, partial results of attention whose keys are split among blocks, the hidden units of chosen experts
- * and what their choices come to, and weights of int8 that prompts widen. A layer's ops have a chunk's rows, those
- * after the last layer the logits'. */
+ * and what their choices come to, parts of a gated MLP's sums, and weights of int8 that prompts widen. A layer's ops
+ * have a chunk's rows, those after the last layer the logits'. */
 static bool workspace_bytes(const tri_model_config *c, const tri_shard *s, const tri_limits *limits,
                             const tri_ledger_config *config, tri_ledger *l) {
   enum { BLOCKS = 2048, EXTRA = 8 }; /* parts of cut contexts at most; bytes for a row's scale and alignment */
@@ -101,6 +114,8 @@ static bool workspace_bytes(const tri_model_config *c, const tri_shard *s, const
       !tri_size_add(hidden, widest, &hidden))
     return false;
   if (has_experts && !tri_size_add(hidden, SPLIT_EXPERTS, &hidden)) return false;
+  size_t of_mlp = mlp_parts_bytes(c, s, rows);
+  if (of_mlp > hidden) hidden = of_mlp;
   size_t of_gate = rows * (size_t)c->hidden_size * sizeof(float); /* of float32, whose rows are widened to it */
   if (of_gate > widest) widest = of_gate;
   l->side_workspace = c->moe.has_shared ? widest : 0; /* the shared expert's inputs */

@@ -177,6 +177,10 @@ __device__ static inline void show_shared_to_engines(void) {
   HOPPER_ASM("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
+/* Makes what other threads have stored in memory, and have told this one, visible to the engine that copies tiles for
+ * it. */
+__device__ static inline void show_memory_to_engines(void) { HOPPER_ASM("fence.proxy.async.global;" ::: "memory"); }
+
 /* ---- MMAs ---- */
 
 /* Describes a 128-byte-swizzled operand in shared memory to wgmma: groups of eight rows of 128 bytes. K-major (a row is

@@ -231,19 +231,28 @@ static void close_run(run *r) {
   tri_free(r);
 }
 
+/* True where one kernel has it together with the MLP's other GEMM. */
+static bool is_of_one_kernel(const tri_backend *be, const tri_tune_gemm *p) {
+  tri_gated_mlp_args a = {.gated = {.up = p->gated ? p->args : p->other, .glu = p->glu},
+                          .down = p->gated ? p->other : p->args};
+  return p->in_mlp && tri_cuda_chooses_gated_mlp(be, &a);
+}
+
 /* True where linear sees it, and has a choice. Gated GEMMs of few rows, and of many, go through kernels that have no
  * other tactic. Skinny GEMMs begin while the previous kernels run, and let the next one begin: what that gains in a
  * step, a run of one GEMM does not show (8B shape, 8 rows: it calls 6144 x 4096 slower by 2 us, of which a step
  * takes 4.6 us less). */
 static bool is_linear(const tri_backend *be, const tri_tune_gemm *p) {
   tri_gated_linear_args gated = {.up = p->args, .glu = p->glu};
-  if (tri_cuda_skinny_by_default(be, &p->args)) return false;
+  if (is_of_one_kernel(be, p) || tri_cuda_skinny_by_default(be, &p->args)) return false;
   return !p->gated || !tri_cuda_choose_gated_linear(be, &gated);
 }
 
 static bool came_before(const tri_tune_gemm *gemms, int i) {
   for (int k = 0; k < i; k++)
-    if (gemms[k].gated == gemms[i].gated && same_shape(&gemms[k].args, &gemms[i].args)) return true;
+    if (gemms[k].gated == gemms[i].gated && gemms[k].in_mlp == gemms[i].in_mlp &&
+        same_shape(&gemms[k].args, &gemms[i].args))
+      return true;
   return false;
 }
 

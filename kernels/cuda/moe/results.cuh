@@ -34,12 +34,14 @@ template <bool GATED, int BLOCKS> __device__ static inline int output_of(const t
   return t.output + ((group * BLOCKS + b) * 4 + warp) * (GATED ? 8 : 16);
 }
 
-/* Both activations in one formula: SILU has no limit, a scale of 1, and adds nothing to ups. A NaN stays one through
+/* All activations in one formula: SILU has no limit, a scale of 1, and adds nothing to ups. A NaN stays one through
  * the limits, as in the reference. */
 __device__ static inline float gated(const grouped &g, float gate, float up) {
+  float scale = g.gate_scale;
   gate = min_or_nan(gate, g.limit);
   up = -min_or_nan(-min_or_nan(up, g.limit), g.limit) + g.up_offset;
-  return fast_swish(gate, g.gate_scale) * up;
+  if (g.gate_cube > 0) scale *= 1 + g.gate_cube * gate * gate;
+  return fast_swish(gate, scale) * up;
 }
 
 /* Turns four sums, which begin at d, into results: two with GATED, of both columns. scale: of the weights' rows, with

@@ -29,7 +29,8 @@ struct grouped {
   const float *x_scale; /* of rows of integers: [groups of k, ld_scale], else NULL */
   int ld_scale;
   const float *bias;                  /* [num_experts * (outputs or, in pairs, 2 * outputs)] or NULL */
-  float limit, gate_scale, up_offset; /* of units: min(gate, limit) / (1 + exp(-gate_scale gate)) (up + up_offset) */
+  float limit, gate_scale, up_offset; /* of units: min(gate, limit) / (1 + exp(-gate_scale gate)) (up + up_offset), */
+  float gate_cube;                    /* with gate + gate_cube gate^3 in the exponent */
   int splits;    /* parts of k; more than one: out has float32 sums of each, [splits, most_rows, outputs] */
   int most_rows; /* rows of the map at most: tokens * top_k */
   void *out;     /* else [rows, outputs] of 16 bits, rows ld_out elements apart */
@@ -68,11 +69,14 @@ template <typename W, typename X, typename O> struct factors {
   static_assert(!GROUPED || (int)STEP == (int)TRI_INT8_GROUP, "a step has one scale of each row");
 };
 
-/* Says how a unit's gate and up meet. */
+/* Says how a unit's gate and up meet, for SILU, SWIGLU_OAI, QUICK_GELU and GELU_TANH: 0.5 x (1 + tanh(y)) is
+ * x / (1 + exp(-2 y)). */
 static inline void set_glu(grouped &g, tri_act act, float limit) {
-  bool oai = act == TRI_ACT_SWIGLU_OAI;
+  bool oai = act == TRI_ACT_SWIGLU_OAI, is_tanh = act == TRI_ACT_GELU_TANH;
   g.limit = oai ? limit : INFINITY;
-  g.gate_scale = oai ? 1.702f : 1;
+  g.gate_scale = oai || act == TRI_ACT_QUICK_GELU ? 1.702f : 1;
+  g.gate_cube = is_tanh ? 0.044715f : 0;
+  if (is_tanh) g.gate_scale = 2 * 0.79788456f;
   g.up_offset = oai ? 1 : 0;
 }
 
