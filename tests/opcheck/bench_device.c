@@ -96,8 +96,17 @@ static const struct {
 };
 
 static void launch(bench *b, const work *w) {
-  for (int i = 0; i < w->copies; i++)
+  for (int i = 0; i < w->copies; i++) {
     ops[w->op].launch(b->be, &w->plan, (const char *)w->args + (size_t)i * w->arg_size);
+    if (w->then_args) ops[w->then].launch(b->be, &w->then_plan, (const char *)w->then_args + (size_t)i * w->then_size);
+  }
+}
+
+static tri_status plan(bench *b, work *w) {
+  TRI_CHECK(ops[w->op].plan(b->be, w->args, &w->plan));
+  if (w->then_args) TRI_CHECK(ops[w->then].plan(b->be, w->then_args, &w->then_plan));
+  size_t one = w->plan.workspace, other = w->then_plan.workspace, most = one > other ? one : other;
+  return most > b->be->workspace_bytes ? b->be->ops.reserve(b->be, most, 0) : TRI_OK;
 }
 
 /* Samplers wait for their results, so they cannot be recorded; steps launch what moves and copies blocks in front of
@@ -124,8 +133,7 @@ static double run(bench *b, const work *w, int times) {
 
 void bench_report(bench *b, const char *name, work w) {
   double op[ROUNDS], memory[ROUNDS], arithmetic[ROUNDS], least = b->c->opt.quick ? 2e-3 : 10e-3;
-  tri_status st = ops[w.op].plan(b->be, w.args, &w.plan);
-  if (st == TRI_OK && w.plan.workspace > b->be->workspace_bytes) st = b->be->ops.reserve(b->be, w.plan.workspace, 0);
+  tri_status st = plan(b, &w);
   if (st != TRI_OK) {
     printf("%-52s %s\n", name, tri_status_name(st));
     b->failed++;
@@ -218,6 +226,52 @@ static void bench_gated(bench *b, int m, int f, int k) {
   bench_report(b, name,
                WORK(gated_linear, a, copies, .bytes = bytes, .gemms = (double)m * (double)count, .type = TRI_BF16));
   bench_release(b);
+}
+
+/* A gated MLP with 16-bit activations, as a step has it, then its two ops one after the other. The bytes are those of
+ * the weights. */
+static void bench_mlp(bench *b, int m, int f, int k) {
+  enum { ADDS_FROM = 17 }; /* rows from which a step's result adds to the residual stream */
+  static tri_gated_mlp_args a[MAX_COPIES];
+  char name[80];
+  size_t up = 2 * (size_t)f * (size_t)k, down = (size_t)f * (size_t)k, in = (size_t)m * (size_t)k, size = 2;
+  size_t hidden = (size_t)m * (size_t)f;
+  double bytes = (double)size * (double)(up + down), gemms = (double)m * (double)(up + down);
+  int copies = bench_copies_of(bytes);
+  size_t n = (size_t)copies;
+  char *w = bench_elements(b, TRI_BF16, (up + down) * n), *x = bench_elements(b, TRI_BF16, in * n);
+  char *middle = bench_room(b, 3 * hidden * n * size);
+  float *y = bench_room(b, in * n * sizeof *y);
+  for (int i = 0; i < copies; i++) {
+    size_t at = (size_t)i;
+    char *weights = w + at * (up + down) * size, *middles = middle + at * 3 * hidden * size;
+    tri_gated_linear_args *g = &a[i].gated;
+    *g = (tri_gated_linear_args){.up = {.w = {weights, NULL, TRI_BF16, 2 * f, k}}};
+    g->up.x = (tri_mat){(float *)(x + at * in * size), m, k, k, TRI_BF16};
+    g->up.out = g->glu.gate_up = (tri_mat){(float *)middles, m, 2 * f, 2 * f, TRI_BF16};
+    g->glu.act = TRI_ACT_SILU;
+    g->glu.out = (tri_mat){(float *)(middles + 2 * hidden * size), m, f, f, TRI_BF16};
+    a[i].down = (tri_linear_args){.x = g->glu.out, .w = {weights + up * size, NULL, TRI_BF16, k, f}};
+    a[i].down.out = bench_matrix(y + at * in, m, k);
+    a[i].down.accumulate = m >= ADDS_FROM;
+  }
+  work whole = WORK(gated_mlp, a, copies, .bytes = bytes, .gemms = gemms, .type = TRI_BF16);
+  work parts = whole;
+  parts.op = TRI_KERNEL_gated_linear, parts.args = &a->gated;
+  parts.then = TRI_KERNEL_linear, parts.then_args = &a->down, parts.then_size = sizeof *a;
+  NAME("gated_mlp bfloat16 m %d f %d k %d", m, f, k);
+  bench_report(b, name, whole);
+  NAME("  gated_linear, linear");
+  bench_report(b, name, parts);
+  bench_release(b);
+}
+
+static void bench_mlps(bench *b) {
+  static const int rows[] = {1, 2, 3, 8, 16, 32, 64, 96, 128, 256};
+  static const int others[][2] = {{7168, 8192}, {3584, 8192}, {12288, 4096}, {8192, 2048}}; /* units, hidden */
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) bench_mlp(b, rows[i], 14336, 4096);
+  for (size_t s = 0; s < sizeof others / sizeof *others && !b->c->opt.quick; s++)
+    for (int m = 8; m <= 128; m *= 4) bench_mlp(b, m, others[s][0], others[s][1]);
 }
 
 static void bench_append(bench *b, int m) {
@@ -427,6 +481,7 @@ int oc_bench_device(oc *c) {
   if (wanted(&b, "linear")) bench_linears(&b);
   for (int m = 1; m <= 32 && wanted(&b, "gated_linear"); m *= 2) bench_gated(&b, m, 14336, 4096);
   for (int m = 512; m <= 8192 && !c->opt.quick && wanted(&b, "gated_linear"); m *= 2) bench_gated(&b, m, 14336, 4096);
+  if (wanted(&b, "gated_mlp")) bench_mlps(&b);
   if (wanted(&b, "attention")) bench_device_attention(&b);
   if (wanted(&b, "move_blocks")) bench_device_moves(&b);
   bench_rows(&b);

@@ -23,11 +23,16 @@ typedef struct bench {
   int num_rooms;
 } bench;
 
-/* copies arguments of one shape, and what each launch must move and multiply. */
+/* copies arguments of one shape, and what each launch must move and multiply. Where then_args is not NULL another op
+ * comes after each. */
 typedef struct work {
   tri_op op;
   const void *args;
   size_t arg_size;
+  tri_op then;
+  const void *then_args;
+  size_t then_size;
+  tri_op_plan then_plan;
   int copies;
   double bytes, gemms;
   tri_dtype type; /* of the products */
