@@ -122,9 +122,12 @@ static void device_count_not_finite(tri_backend *be, const void *x, tri_dtype ty
   tri_cuda_note(be, cudaGetLastError());
 }
 
+/* FP8 is for Hopper's kernels, whose steps of k are half of a block's columns and begin at whole 16 bytes. */
 static bool device_takes_form(const tri_backend *be, tri_dtype dtype, tri_groups groups) {
-  (void)be;
-  return dtype <= TRI_I8 && groups.rows <= 1 && !groups.cols;
+  enum { BLOCK = 128, WHOLE = 16 };
+  bool by_rows = groups.rows <= 1 && !groups.cols;
+  if (dtype != TRI_F8_E4M3) return dtype <= TRI_I8 && by_rows;
+  return tri_cuda_of(be)->is_hopper && (by_rows || (groups.cols == BLOCK && groups.skip_col % WHOLE == 0));
 }
 
 /* ---- what the host does in between ---- */

@@ -13,9 +13,22 @@
 enum { WARP = 32 };
 #define ALL_LANES 0xffffffffu
 
+/* Eight bits of a weight: "FP8 Formats for Deep Learning" (Micikevicius et al., 2022), table 1. No code is a NaN. */
+struct e4m3 {
+  uint8_t bits;
+};
+
+__host__ __device__ static inline bool is_8bit(tri_dtype t) { return t == TRI_I8 || t == TRI_F8_E4M3; }
+
 __host__ __device__ static inline size_t element_bytes(tri_dtype t) {
-  if (t == TRI_I8) return 1;
+  if (is_8bit(t)) return 1;
   return t == TRI_F32 ? 4 : 2;
+}
+
+/* The code's bits as those of a half, whose exponent has a bias of 15 and not 7. */
+__device__ static inline float load_e4m3(e4m3 x) {
+  uint32_t half = (uint32_t)(x.bits & 0x7f) << 7 | (uint32_t)(x.bits & 0x80) << 8;
+  return 256 * __half2float(__ushort_as_half((unsigned short)half));
 }
 
 __device__ static inline float load_as(const void *base, tri_dtype t, size_t i) {
@@ -23,6 +36,7 @@ __device__ static inline float load_as(const void *base, tri_dtype t, size_t i) 
   case TRI_F16: return __half2float(((const __half *)base)[i]);
   case TRI_BF16: return __bfloat162float(((const __nv_bfloat16 *)base)[i]);
   case TRI_I8: return (float)((const int8_t *)base)[i];
+  case TRI_F8_E4M3: return load_e4m3(((const e4m3 *)base)[i]);
   default: return ((const float *)base)[i];
   }
 }
@@ -35,10 +49,29 @@ __device__ static inline void store_as(void *base, tri_dtype t, size_t i, float 
   }
 }
 
-/* One element of a weight of any type, widened: for kernels that are written for every shape. */
+/* The scales of a row of a weight: one, or one for each block of columns. */
+__device__ static inline const float *scales_of_row(const tri_weight &w, int row) {
+  const tri_groups &g = w.groups;
+  int across = g.cols ? (g.skip_col + w.k + g.cols - 1) / g.cols : 1;
+  int down = g.rows > 1 ? (row + g.skip_row) / g.rows : row;
+  return w.scale + (size_t)down * (size_t)across;
+}
+/* What a row's sum is multiplied with: 1 where its elements have their scales already. */
+__device__ static inline float scale_of_sum(const tri_weight &w, int row) {
+  return w.scale && !w.groups.cols ? *scales_of_row(w, row) : 1;
+}
+/* What an element is multiplied with on its way to such a sum. */
+__device__ static inline float scale_of_element(const tri_weight &w, int row, int col) {
+  return w.scale && w.groups.cols ? scales_of_row(w, row)[(col + w.groups.skip_col) / w.groups.cols] : 1;
+}
+
+/* One element of a weight of any form, widened, but for scale_of_sum: for kernels that are written for every shape. */
+__device__ static inline float element_at(const tri_weight &w, int row, int col) {
+  return load_as(w.data, w.dtype, (size_t)row * (size_t)w.k + (size_t)col) * scale_of_element(w, row, col);
+}
+/* The same with it. */
 __device__ static inline float weight_at(const tri_weight *w, size_t row, size_t col) {
-  float q = load_as(w->data, w->dtype, row * (size_t)w->k + col);
-  return w->dtype == TRI_I8 ? q * w->scale[row] : q;
+  return element_at(*w, (int)row, (int)col) * scale_of_sum(*w, (int)row);
 }
 
 /* Every lane gets the result, by exchanges over distances that halve; all 32 lanes must take part. */

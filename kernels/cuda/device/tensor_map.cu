@@ -29,7 +29,7 @@ tri_status tri_cuda_map_tensor(tri_tensor_map *out, tri_dtype type, const void *
   CUtensorMapSwizzle swizzle = CU_TENSOR_MAP_SWIZZLE_128B;
   static encode_function *const encode = find();
   if (type == TRI_F16) kind = CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
-  if (type == TRI_I8) kind = CU_TENSOR_MAP_DATA_TYPE_UINT8; /* bits are copied as they are */
+  if (type == TRI_I8 || type == TRI_F8_E4M3) kind = CU_TENSOR_MAP_DATA_TYPE_UINT8; /* bits are copied as they are */
   if (type == TRI_F32) kind = CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
   if (type == TRI_F32)
     swizzle = CU_TENSOR_MAP_SWIZZLE_NONE; /* lines of numbers, no factor of an MMA */

@@ -287,7 +287,7 @@ cudaError_t tri_cuda_int8_linear(cudaStream_t stream, const tri_linear_args *a, 
     tri_cuda_epilogue(stream, &sums);
     return cudaGetLastError();
   }
-  sums.w.dtype = TRI_F32; /* or they have their scales */
+  sums.w.scale = NULL; /* or they have their scales */
   launch_overlapped(sum_parts_of_k_kernel, dim3((unsigned)a->x.rows, blocks_for((size_t)a->w.n, SUM_THREADS)),
                     SUM_THREADS, 0, stream, sums, (const float *)parts, c.splits);
   return cudaGetLastError();

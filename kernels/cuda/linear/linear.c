@@ -45,7 +45,7 @@ void tri_cuda_blas_close(tri_cuda_impl *impl) {
  * what the activation gives. */
 bool tri_cuda_library_can(const tri_linear_args *a) {
   bool sums_in_place = !a->accumulate || a->act == TRI_ACT_NONE;
-  return a->w.dtype != TRI_I8 && sums_in_place && a->w.k > 0 && a->w.n > 0 && a->x.rows > 0;
+  return a->w.dtype <= TRI_BF16 && sums_in_place && a->w.k > 0 && a->w.n > 0 && a->x.rows > 0;
 }
 
 static bool is_skinny(const tri_backend *be, const tri_linear_args *a) {

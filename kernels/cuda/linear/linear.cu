@@ -57,10 +57,8 @@ __global__ static void few_rows_gated_kernel(tri_linear_args a, tri_glu_args glu
   float up = __shfl_down_sync(0xffffffffu, gate, PAIRS);
   int c = col + lane % COLS;
   if (lane >= ROWS * COLS || lane % COLS >= PAIRS) return;
-  if (a.w.dtype == TRI_I8) {
-    gate *= a.w.scale[c];
-    up *= a.w.scale[width + c];
-  }
+  gate *= scale_of_sum(a.w, c);
+  up *= scale_of_sum(a.w, width + c);
   if (a.bias) {
     gate += a.bias[c];
     up += a.bias[width + c];
@@ -175,7 +173,7 @@ __global__ static void columns_kernel(tri_linear_args a, int first) {
   float sum[FEW] = {0};
   if (col >= a.w.n) return;
   for (int j = lane; j < a.w.k; j += WARP) {
-    float w = load_as(a.w.data, a.w.dtype, (size_t)col * (size_t)a.w.k + (size_t)j);
+    float w = element_at(a.w, col, j);
 #pragma unroll
     for (int i = 0; i < FEW; i++)
       if (i < rows) sum[i] += w * load_at(a.x, first + i, (size_t)j);
@@ -199,8 +197,7 @@ __global__ static void tiles_kernel(tri_linear_args a) {
       int r = i / DEPTH, k = k0 + i % DEPTH;
       bool in = k < a.w.k;
       xs[i % DEPTH][r] = in && row0 + r < a.x.rows ? load_at(a.x, row0 + r, (size_t)k) : 0;
-      ws[i % DEPTH][r] =
-          in && col0 + r < a.w.n ? load_as(a.w.data, a.w.dtype, (size_t)(col0 + r) * (size_t)a.w.k + (size_t)k) : 0;
+      ws[i % DEPTH][r] = in && col0 + r < a.w.n ? element_at(a.w, col0 + r, k) : 0;
     }
     __syncthreads();
 #pragma unroll
@@ -276,7 +273,9 @@ template <typename W> static void narrow(cudaStream_t stream, const tri_linear_a
 
 /* ---- our own GEMMs ---- */
 
-static bool is_few(const tri_linear_args *a) { return a->x.rows <= 2 * FEW && is_aligned(*a); }
+static bool is_few(const tri_linear_args *a) {
+  return a->x.rows <= 2 * FEW && a->w.dtype != TRI_F8_E4M3 && is_aligned(*a);
+}
 
 size_t tri_cuda_own_linear_workspace(const tri_linear_args *a) {
   return a->int8_activations && !is_few(a) ? tri_cuda_rounded_bytes(a->x.rows, a->w.k) : 0;

@@ -7,7 +7,7 @@
 
 /* Stores a sum with its bias, activation, and the old value of out. */
 __device__ static inline void finish(const tri_linear_args &a, int row, int col, float sum) {
-  if (a.w.dtype == TRI_I8) sum *= a.w.scale[col];
+  sum *= scale_of_sum(a.w, col);
   if (a.bias) sum += a.bias[col];
   if (a.act != TRI_ACT_NONE) sum = act_of(a.act, sum);
   store_at(a.out, row, (size_t)col, a.accumulate ? load_at(a.out, row, (size_t)col) + sum : sum);

@@ -148,7 +148,7 @@ __device__ static inline S sum_of_warps(const S (&from)[TEAM_WARPS][NT][WARP * 4
 
 /* A sum as a number: weights of integers have scales. Row: of the weights. */
 __device__ static inline float scaled(const few_gemm &p, float sum, size_t row) {
-  if (p.w.dtype == TRI_I8) sum *= p.w.scale[row];
+  sum *= scale_of_sum(p.w, (int)row);
   return p.bias ? sum + p.bias[row] : sum;
 }
 
@@ -445,7 +445,8 @@ static bool is_in_pieces(const tri_weight &w) {
 }
 
 bool tri_cuda_moe_few_fits(const tri_moe_experts_args *a) {
-  bool types = a->up.dtype == a->down.dtype && a->up.dtype != TRI_F32 && !a->int8_activations;
+  bool types =
+      a->up.dtype == a->down.dtype && a->up.dtype != TRI_F32 && a->up.dtype != TRI_F8_E4M3 && !a->int8_activations;
   bool rows = (uintptr_t)a->x.data % LANE_BYTES == 0 && (size_t)a->x.ld * element_bytes(a->x.dtype) % LANE_BYTES == 0;
   return types && rows && is_in_pieces(a->up) && is_in_pieces(a->down) && a->num_experts <= TRI_CUDA_MOE_EXPERTS;
 }

@@ -41,7 +41,7 @@ __device__ static void dots(const plain_gemm &p, size_t w_row, const int (&rows)
   for (size_t j = 0; p.rounded.q && j < k; j += TRI_INT8_GROUP)
     add_group(p, (const int8_t *)p.w.data + w_row * k, rows, count, j, (int)min(k - j, (size_t)TRI_INT8_GROUP), out);
   for (size_t j = lane; !p.rounded.q && j < k; j += WARP) {
-    float w = load_as(p.w.data, p.w.dtype, w_row * k + j);
+    float w = element_at(p.w, (int)w_row, (int)j);
 #pragma unroll
     for (int r = 0; r < ROWS; r++)
       if (r < count) out[r] += w * load_at(p.x, rows[r], j);
@@ -49,7 +49,7 @@ __device__ static void dots(const plain_gemm &p, size_t w_row, const int (&rows)
 #pragma unroll
   for (int r = 0; r < ROWS; r++) {
     out[r] = warp_sum(out[r]);
-    if (p.w.dtype == TRI_I8) out[r] *= p.w.scale[w_row];
+    out[r] *= scale_of_sum(p.w, (int)w_row);
     if (p.bias) out[r] += p.bias[w_row];
   }
 }
