@@ -105,7 +105,7 @@ template <typename X> static void few_rows_int8(cudaStream_t stream, const tri_l
 }
 
 static void few_rows_as_stored(cudaStream_t stream, const tri_linear_args &a) {
-  bool narrow = a.x.dtype != TRI_F32; /* and then of the weights' type, unless they are integers */
+  bool narrow = a.x.dtype != TRI_F32; /* and then of the weights' type, unless those have 8 bits */
   switch (a.w.dtype) {
   case TRI_BF16:
     narrow ? few_rows<__nv_bfloat16, __nv_bfloat16, false>(stream, a)
@@ -118,13 +118,21 @@ static void few_rows_as_stored(cudaStream_t stream, const tri_linear_args &a) {
     else
       a.x.dtype == TRI_BF16 ? few_rows_int8<__nv_bfloat16>(stream, a) : few_rows_int8<__half>(stream, a);
     break;
+  case TRI_F8_E4M3:
+    if (!narrow)
+      few_rows<e4m3, float, false>(stream, a);
+    else
+      a.x.dtype == TRI_BF16 ? few_rows<e4m3, __nv_bfloat16, false>(stream, a)
+                            : few_rows<e4m3, __half, false>(stream, a);
+    break;
   default: few_rows<float, float, false>(stream, a); break;
   }
 }
 
-/* True where rows can be read in pieces. */
+/* True where rows can be read in pieces, each of which has one scale at most. */
 static bool is_aligned(const tri_linear_args &a) {
-  int of_w = a.w.dtype == TRI_I8 ? 2 * PIECE : PIECE, of_x = a.x.dtype == TRI_F32 ? 4 : PIECE;
+  int of_w = is_8bit(a.w.dtype) ? 2 * PIECE : PIECE, of_x = a.x.dtype == TRI_F32 ? 4 : PIECE;
+  if (a.w.groups.cols && (a.w.groups.cols != SCALED_COLUMNS || a.w.groups.skip_col % of_w)) return false;
   return a.w.k % of_w == 0 && a.x.ld % of_x == 0 && (uintptr_t)a.x.data % 16 == 0 && (uintptr_t)a.w.data % 16 == 0;
 }
 
@@ -150,7 +158,7 @@ template <typename X> static void gated_int8(cudaStream_t stream, const tri_gate
 
 bool tri_cuda_gated_fits(const tri_gated_linear_args *a) {
   const tri_linear_args &up = a->up;
-  bool types = up.x.dtype != TRI_F32 && (up.x.dtype == up.w.dtype || up.w.dtype == TRI_I8);
+  bool types = up.x.dtype != TRI_F32 && (up.x.dtype == up.w.dtype || is_8bit(up.w.dtype));
   return types && up.x.rows <= 2 && is_aligned(up);
 }
 
@@ -159,6 +167,8 @@ void tri_cuda_gated(cudaStream_t stream, const tri_gated_linear_args *a) {
   if (!a->up.x.rows || !a->up.w.n) return;
   if (a->up.w.dtype == TRI_I8)
     bf16 ? gated_int8<__nv_bfloat16>(stream, *a) : gated_int8<__half>(stream, *a);
+  else if (a->up.w.dtype == TRI_F8_E4M3)
+    bf16 ? gated_of<e4m3, __nv_bfloat16, false>(stream, *a) : gated_of<e4m3, __half, false>(stream, *a);
   else if (bf16)
     gated_of<__nv_bfloat16, __nv_bfloat16, false>(stream, *a);
   else
@@ -273,9 +283,7 @@ template <typename W> static void narrow(cudaStream_t stream, const tri_linear_a
 
 /* ---- our own GEMMs ---- */
 
-static bool is_few(const tri_linear_args *a) {
-  return a->x.rows <= 2 * FEW && a->w.dtype != TRI_F8_E4M3 && is_aligned(*a);
-}
+static bool is_few(const tri_linear_args *a) { return a->x.rows <= 2 * FEW && is_aligned(*a); }
 
 size_t tri_cuda_own_linear_workspace(const tri_linear_args *a) {
   return a->int8_activations && !is_few(a) ? tri_cuda_rounded_bytes(a->x.rows, a->w.k) : 0;
