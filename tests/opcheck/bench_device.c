@@ -53,6 +53,8 @@ void *bench_elements(bench *b, tri_dtype t, size_t n) {
     uint64_t r = oc_random(b->c);
     if (t == TRI_I8)
       host[i] = (char)(r >> 56);
+    else if (t == TRI_F8_E4M3) /* no code of a NaN */
+      host[i] = (char)((r >> 40) % 0x7f | (r >> 56 & 0x80));
     else
       tri_store_f32(host, t, i, (float)(r >> 40) * 0x1p-23f - 1);
   }
@@ -226,6 +228,47 @@ static void bench_gated(bench *b, int m, int f, int k) {
   bench_report(b, name,
                WORK(gated_linear, a, copies, .bytes = bytes, .gemms = (double)m * (double)count, .type = TRI_BF16));
   bench_release(b);
+}
+
+/* Weights of FP8 with 16-bit activations: a scale for each row, or for blocks. gated: with its GLU, and n the width. */
+static void bench_fp8(bench *b, bool gated, tri_groups groups, int m, int n, int k) {
+  static tri_linear_args plain[MAX_COPIES];
+  static tri_gated_linear_args fused[MAX_COPIES];
+  char name[80];
+  tri_weight w = {.dtype = TRI_F8_E4M3, .n = gated ? 2 * n : n, .k = k, .groups = groups};
+  size_t count = (size_t)w.n * (size_t)k, in = (size_t)m * (size_t)k, out = (size_t)m * (size_t)n, size = 2;
+  w.scale = bench_elements(b, TRI_F32, (size_t)tri_groups_down(groups, w.n) * (size_t)tri_groups_across(groups, k));
+  double bytes = (double)count + (double)(size * (in + out)) + 4.0 * (double)tri_weight_num_scales(&w);
+  int copies = bench_copies_of(bytes);
+  char *data = bench_elements(b, w.dtype, count * (size_t)copies),
+       *x = bench_elements(b, TRI_BF16, in * (size_t)copies);
+  char *y = bench_room(b, out * (size_t)copies * size), *up = bench_room(b, 2 * out * size);
+  for (int i = 0; i < copies; i++) {
+    size_t at = (size_t)i;
+    tri_mat result = {(float *)(y + at * out * size), m, n, n, TRI_BF16};
+    w.data = data + at * count;
+    plain[i] = (tri_linear_args){.x = {(float *)(x + at * in * size), m, k, k, TRI_BF16}, .w = w, .out = result};
+    fused[i] = (tri_gated_linear_args){.up = plain[i], .glu = {.act = TRI_ACT_SILU, .out = result}};
+    fused[i].up.out = fused[i].glu.gate_up = (tri_mat){(float *)up, m, 2 * n, 2 * n, TRI_BF16};
+  }
+  NAME("%s float8_e4m3 %s m %d %c %d k %d", gated ? "gated_linear" : "linear", groups.cols ? "128 x 128" : "rows", m,
+       gated ? 'f' : 'n', n, k);
+  double gemms = (double)m * (double)count;
+  bench_report(b, name,
+               gated ? WORK(gated_linear, fused, copies, .bytes = bytes, .gemms = gemms, .type = TRI_BF16)
+                     : WORK(linear, plain, copies, .bytes = bytes, .gemms = gemms, .type = TRI_BF16));
+  bench_release(b);
+}
+
+static void bench_fp8_of_few_rows(bench *b, bool gated) {
+  static const int shapes[][2] = {{4096, 4096}, {6144, 4096}, {4096, 14336}};
+  static const tri_groups by_rows, blocks = {.rows = 128, .cols = 128};
+  for (int m = 1; m <= 2; m++)
+    for (int s = 0; s < (gated ? 1 : 3); s++) {
+      int n = gated ? 14336 : shapes[s][0], k = gated ? 4096 : shapes[s][1];
+      bench_fp8(b, gated, by_rows, m, n, k);
+      bench_fp8(b, gated, blocks, m, n, k);
+    }
 }
 
 /* A gated MLP with 16-bit activations, as a step has it, then its two ops one after the other. The bytes are those of
@@ -481,6 +524,8 @@ int oc_bench_device(oc *c) {
   if (wanted(&b, "linear")) bench_linears(&b);
   for (int m = 1; m <= 32 && wanted(&b, "gated_linear"); m *= 2) bench_gated(&b, m, 14336, 4096);
   for (int m = 512; m <= 8192 && !c->opt.quick && wanted(&b, "gated_linear"); m *= 2) bench_gated(&b, m, 14336, 4096);
+  for (int gated = 0; gated < 2 && oc_takes_fp8(c); gated++)
+    if (wanted(&b, gated ? "gated_linear" : "linear")) bench_fp8_of_few_rows(&b, gated);
   if (wanted(&b, "gated_mlp")) bench_mlps(&b);
   if (wanted(&b, "attention")) bench_device_attention(&b);
   if (wanted(&b, "move_blocks")) bench_device_moves(&b);

@@ -48,9 +48,11 @@ double oc_lost_by_activation(oc *c, const tri_linear_args *a) {
 }
 
 /* Rounded inputs: two ulps of the type, squared, would be 6e-5 and 1e-6. b: on the device. Weights of int8 take rows of
- * 16 bits as they are, and others rounded to bf16; results of 16 bits are rounded in any case. */
+ * 16 bits as they are, and others rounded to bf16, those of FP8 all as they are; results of 16 bits are rounded in any
+ * case. */
 static double rounded_limit(const tri_linear_args *b) {
   tri_dtype t = b->w.dtype;
+  if (t == TRI_F8_E4M3) return oc_narrow_limit(b->out.dtype, LIMIT);
   if (t == TRI_I8) t = b->out.dtype;
   if (b->w.dtype == TRI_I8 && b->x.rows >= 512 && !b->int8_activations && b->x.dtype != TRI_F32)
     t = b->x.dtype; /* weights are widened to it */
@@ -63,6 +65,24 @@ static double rounded_limit(const tri_linear_args *b) {
 static tri_dtype rows_type(oc *c, tri_dtype weights) {
   tri_dtype t = oc_narrow_type(c);
   return weights == TRI_F16 || weights == TRI_BF16 ? (t == TRI_F32 ? t : weights) : t;
+}
+
+/* Cases of one or two rows with FP8 in whole pieces, as models have them. */
+static bool is_fp8_of_few_rows(const oc *c, int i) { return (i % 16 == 12 || i % 16 == 1) && oc_takes_fp8(c); }
+
+/* Their sizes: long rows of few columns, and enough columns (or pairs of them) for kernels that have several a warp. */
+static void sizes_of_few_rows(oc *c, int i, int *m, int *n, int *k) {
+  int kind = i / 16 % 3, least = kind == 1 ? 8192 : 16384;
+  *m = oc_range(c, 1, 2);
+  *n = kind ? least + 2 * oc_range(c, 0, 80) : oc_range(c, 1, 90);
+  *k = 16 * oc_range(c, 1, kind ? 8 : 900);
+}
+
+/* Rows that can be read in pieces of 16 bytes. */
+static tri_mat matrix_in_pieces(oc *c, int rows, int cols) {
+  tri_mat m = oc_matrix(c, rows, cols, false);
+  while (m.ld % 8) m = oc_matrix(c, rows, cols, false);
+  return m;
 }
 
 void oc_case_linear(oc *c, int i) {
@@ -84,7 +104,13 @@ void oc_case_linear(oc *c, int i) {
     k = 16 * oc_range(c, 1, m < 512 ? 160 : 20);
     n = 8 * oc_range(c, 1, 100);
   }
-  tri_linear_args a = {.x = oc_matrix(c, m, k, false), .w = oc_weight(c, t, n, k), .act = (tri_act)(i / 4 % 7)};
+  bool few = is_fp8_of_few_rows(c, i);
+  if (few) {
+    t = TRI_F8_E4M3;
+    sizes_of_few_rows(c, i, &m, &n, &k);
+  }
+  tri_linear_args a = {.w = oc_weight(c, t, n, k), .act = (tri_act)(i / 4 % 7)};
+  a.x = few ? matrix_in_pieces(c, m, k) : oc_matrix(c, m, k, false);
   a.bias = oc_chance(c, 50) ? oc_normals(c, (size_t)n, 1) : NULL;
   a.accumulate = oc_chance(c, 40);
   a.int8_activations = t == TRI_I8 && (many || oc_chance(c, 50));
@@ -263,7 +289,13 @@ void oc_case_gated_linear(oc *c, int i) {
     k = 16 * oc_range(c, 1, m < 512 ? 80 : 20);
     f = 8 * oc_range(c, 1, 60);
   }
-  tri_gated_linear_args a = {.up = {.x = oc_matrix(c, m, k, false), .w = oc_weight(c, t, 2 * f, k)}};
+  bool few = is_fp8_of_few_rows(c, i);
+  if (few) {
+    t = TRI_F8_E4M3;
+    sizes_of_few_rows(c, i, &m, &f, &k);
+  }
+  tri_gated_linear_args a = {.up = {.w = oc_weight(c, t, 2 * f, k)}};
+  a.up.x = few ? matrix_in_pieces(c, m, k) : oc_matrix(c, m, k, false);
   a.up.bias = oc_chance(c, prompt ? 10 : 50) ? oc_normals(c, (size_t)(2 * f), 1) : NULL;
   a.up.int8_activations = t == TRI_I8 && oc_chance(c, 50);
   a.up.out = a.glu.gate_up = oc_matrix(c, m, 2 * f, true);
@@ -277,6 +309,7 @@ void oc_case_gated_linear(oc *c, int i) {
   tri_gated_linear_args b = a;
   tri_dtype narrow = prompt ? t : rows_type(c, t);
   if (t == TRI_F32) narrow = TRI_F32;
+  if (few && c->be->narrow_activations) narrow = oc_chance(c, 50) ? TRI_F16 : TRI_BF16;
   b.up.x = oc_device_narrow(c, &a.up.x, narrow), b.up.w = oc_device_weight(c, &a.up.w);
   b.up.out = b.glu.gate_up = oc_device_narrow(c, &a.up.out, narrow),
   b.glu.out = oc_device_narrow(c, &a.glu.out, narrow);

@@ -23,7 +23,8 @@ typedef struct oc {
   /* of the current op */
   int cases, failures;
   double worst;
-  char what[160]; /* the current case, for messages */
+  char what[160];   /* the current case, for messages */
+  char groups[160]; /* those of its weights that have such, one after the other */
   /* what the current case allocated */
   struct oc_piece {
     void *p;
@@ -47,7 +48,7 @@ void oc_download(oc *c, void *host, const void *device, size_t bytes);
 /* A mask of ids, of which it has one at least. */
 const uint32_t *oc_mask(oc *c, int vocab);
 float *oc_normals(oc *c, size_t n, float sigma);
-/* Random elements of a stored type, and of a weight with its scales. */
+/* Random elements of a stored type, and of a weight with its scales, in a form that the tested backend takes. */
 void *oc_elements(oc *c, tri_dtype t, size_t n, float sigma);
 tri_weight oc_weight(oc *c, tri_dtype t, int n, int k);
 tri_weight oc_device_weight(oc *c, const tri_weight *w);
@@ -65,6 +66,7 @@ double oc_either_way_limit(tri_dtype t, size_t n, double limit);
  * is to be compared with the sums, where few results leave nothing larger. a->out holds the results; at least 1. */
 double oc_lost_by_activation(oc *c, const tri_linear_args *a);
 tri_dtype oc_weight_type(oc *c, int i);
+bool oc_takes_fp8(const oc *c);
 tri_dtype oc_kv_type(int i);
 
 /* Normalised mean square error of the device's copy of `got` against `want`; a NaN, or a gap that was written, fails.

@@ -63,6 +63,7 @@ void oc_release(oc *c) {
     else
       c->be->ops.mem_free(c->be, TRI_MEM_ACTIVATIONS, p.p, p.bytes);
   }
+  c->groups[0] = 0;
 }
 
 float *oc_normals(oc *c, size_t n, float sigma) {
@@ -85,22 +86,43 @@ void *oc_elements(oc *c, tri_dtype t, size_t n, float sigma) {
   return p;
 }
 
-/* Blocks as checkpoints have them and others, whole or cut at either side; or a scale for each row. */
-static tri_groups some_groups(oc *c) {
-  static const int rows[] = {1, 2, 32, 64, 128, 5}, cols[] = {128, 32, 48, 7, 100, 128};
+/* Blocks as checkpoints have them and others, whole or cut at either side, now and then between whole pieces of 16
+ * columns; or a scale for each row. */
+static tri_groups draw_groups(oc *c) {
+  static const int rows[] = {1, 2, 32, 64, 128, 5, 96}, cols[] = {128, 32, 48, 7, 100, 128};
   tri_groups g = {0};
   if (oc_chance(c, 30)) return g;
-  g.rows = rows[oc_range(c, 0, 5)];
+  g.rows = rows[oc_range(c, 0, 6)];
   g.cols = cols[oc_range(c, 0, 5)];
   if (oc_chance(c, 50)) g.skip_row = oc_range(c, 0, g.rows - 1);
   if (oc_chance(c, 50)) g.skip_col = oc_range(c, 0, g.cols - 1);
+  if (oc_chance(c, 50)) g.skip_col &= ~15;
   return g;
+}
+
+/* Groups with which the backend takes the type. */
+static tri_groups some_groups(oc *c, tri_dtype t) {
+  tri_groups g = draw_groups(c);
+  while (!c->be->ops.takes_form(c->be, t, g)) g = draw_groups(c);
+  return g;
+}
+
+/* The groups of the case's weights, for messages. */
+static void name_groups(oc *c, tri_groups g) {
+  size_t at = strlen(c->groups), room = sizeof c->groups - at;
+  if (g.cols)
+    snprintf(c->groups + at, room, " [%d x %d, skip %d %d]", g.rows, g.cols, g.skip_row, g.skip_col);
+  else
+    snprintf(c->groups + at, room, " [rows]");
 }
 
 tri_weight oc_weight(oc *c, tri_dtype t, int n, int k) {
   tri_weight w = {.dtype = t, .n = n, .k = k, .data = oc_elements(c, t, (size_t)n * (size_t)k, 0.5f)};
   if (t <= TRI_BF16) return w;
-  if (t == TRI_F8_E4M3) w.groups = some_groups(c);
+  if (t == TRI_F8_E4M3) {
+    w.groups = some_groups(c, t);
+    name_groups(c, w.groups);
+  }
   size_t num = (size_t)tri_groups_down(w.groups, n) * (size_t)tri_groups_across(w.groups, k);
   float *scale = oc_normals(c, num, 0.002f);
   for (size_t i = 0; i < num; i++) scale[i] = fabsf(scale[i]) + 0.001f;
@@ -163,10 +185,11 @@ double oc_either_way_limit(tri_dtype t, size_t n, double limit) {
   return limit + unit * unit * (n ? 2.0 / (double)n : 0) + unit * unit / 500;
 }
 
+bool oc_takes_fp8(const oc *c) { return c->be->ops.takes_form(c->be, TRI_F8_E4M3, (tri_groups){0}); }
+
 tri_dtype oc_weight_type(oc *c, int i) {
   static const tri_dtype types[] = {TRI_F32, TRI_BF16, TRI_F16, TRI_I8};
-  bool takes_fp8 = c->be->ops.takes_form(c->be, TRI_F8_E4M3, (tri_groups){0});
-  return i % 8 == 4 && takes_fp8 ? TRI_F8_E4M3 : types[i % 4];
+  return i % 8 == 4 && oc_takes_fp8(c) ? TRI_F8_E4M3 : types[i % 4];
 }
 
 tri_dtype oc_kv_type(int i) {
@@ -179,7 +202,7 @@ void oc_expect(oc *c, bool ok, const char *fmt, ...) {
   if (c->failures++ >= 20) return;
   va_list ap;
   va_start(ap, fmt);
-  printf("  FAIL %s: ", c->what);
+  printf("  FAIL %s%s: ", c->what, c->groups);
   vprintf(fmt, ap);
   printf("\n");
   va_end(ap);
