@@ -67,15 +67,22 @@ static tri_dtype rows_type(oc *c, tri_dtype weights) {
   return weights == TRI_F16 || weights == TRI_BF16 ? (t == TRI_F32 ? t : weights) : t;
 }
 
-/* Cases of one or two rows with FP8 in whole pieces, as models have them. */
-static bool is_fp8_of_few_rows(const oc *c, int i) { return (i % 16 == 12 || i % 16 == 1) && oc_takes_fp8(c); }
+/* Cases of one or two rows and weights of 8 or 16 bits in whole pieces, as models have them: every other one of FP8. */
+static bool is_of_few_rows(int i) { return i % 16 == 12 || i % 16 == 1; }
 
-/* Their sizes: long rows of few columns, and enough columns (or pairs of them) for kernels that have several a warp. */
+static tri_dtype type_of_few_rows(const oc *c, int i) {
+  static const tri_dtype types[] = {TRI_BF16, TRI_I8, TRI_F16};
+  return i % 16 == 12 && oc_takes_fp8(c) ? TRI_F8_E4M3 : types[i / 16 % 3];
+}
+
+/* Their sizes: long rows of few columns; more columns than blocks that a device has room for; and enough of them for
+ * warps that have several. */
 static void sizes_of_few_rows(oc *c, int i, int *m, int *n, int *k) {
-  int kind = i / 16 % 3, least = kind == 1 ? 8192 : 16384;
+  static const int columns[] = {40, 3000, 8192, 16384}, pieces[] = {900, 20, 70, 4};
+  int kind = (i / 16 + i % 16) % 4;
   *m = oc_range(c, 1, 2);
-  *n = kind ? least + 2 * oc_range(c, 0, 80) : oc_range(c, 1, 90);
-  *k = 16 * oc_range(c, 1, kind ? 8 : 900);
+  *n = columns[kind] + (kind ? 2 * oc_range(c, 0, 80) : oc_range(c, 0, 90));
+  *k = 16 * oc_range(c, 1, kind == 2 && oc_chance(c, 60) ? 4 : pieces[kind]);
 }
 
 /* Rows that can be read in pieces of 16 bytes. */
@@ -104,9 +111,9 @@ void oc_case_linear(oc *c, int i) {
     k = 16 * oc_range(c, 1, m < 512 ? 160 : 20);
     n = 8 * oc_range(c, 1, 100);
   }
-  bool few = is_fp8_of_few_rows(c, i);
+  bool few = is_of_few_rows(i);
   if (few) {
-    t = TRI_F8_E4M3;
+    t = type_of_few_rows(c, i);
     sizes_of_few_rows(c, i, &m, &n, &k);
   }
   tri_linear_args a = {.w = oc_weight(c, t, n, k), .act = (tri_act)(i / 4 % 7)};
@@ -289,9 +296,9 @@ void oc_case_gated_linear(oc *c, int i) {
     k = 16 * oc_range(c, 1, m < 512 ? 80 : 20);
     f = 8 * oc_range(c, 1, 60);
   }
-  bool few = is_fp8_of_few_rows(c, i);
+  bool few = is_of_few_rows(i);
   if (few) {
-    t = TRI_F8_E4M3;
+    t = type_of_few_rows(c, i);
     sizes_of_few_rows(c, i, &m, &f, &k);
   }
   tri_gated_linear_args a = {.up = {.w = oc_weight(c, t, 2 * f, k)}};
@@ -309,7 +316,8 @@ void oc_case_gated_linear(oc *c, int i) {
   tri_gated_linear_args b = a;
   tri_dtype narrow = prompt ? t : rows_type(c, t);
   if (t == TRI_F32) narrow = TRI_F32;
-  if (few && c->be->narrow_activations) narrow = oc_chance(c, 50) ? TRI_F16 : TRI_BF16;
+  bool narrows = few && c->be->narrow_activations;
+  if (narrows) narrow = t == TRI_F16 || (tri_dtype_size(t) == 1 && oc_chance(c, 50)) ? TRI_F16 : TRI_BF16;
   b.up.x = oc_device_narrow(c, &a.up.x, narrow), b.up.w = oc_device_weight(c, &a.up.w);
   b.up.out = b.glu.gate_up = oc_device_narrow(c, &a.up.out, narrow),
   b.glu.out = oc_device_narrow(c, &a.glu.out, narrow);
