@@ -50,6 +50,34 @@ static tri_status make_hot_experts(tri_forward *f) {
   return f->cfg.shard.p.hot_experts ? tri_hot_experts_create(&hc, &f->hot) : TRI_OK;
 }
 
+static bool have_one_form(const tri_layer_weights *a, const tri_layer_weights *b) {
+  for (int id = 0; id < TRI_W_COUNT; id++) {
+    const tri_weight *x = &a->w[id], *y = &b->w[id];
+    if (x->dtype != y->dtype || memcmp(&x->groups, &y->groups, sizeof x->groups)) return false;
+  }
+  return true;
+}
+
+/* Kernels and workspaces follow from the form of weights, and checkpoints leave some layers as they were before they
+ * were quantized: such layers have plans of their own. */
+static tri_status make_plans(tri_forward *f) {
+  int layers = f->cfg.shard.layers.count, chunks;
+  const tri_layer_weights *w = f->cfg.weights->layers;
+  f->layer_forms = tri_calloc((size_t)layers + 1, sizeof *f->layer_forms);
+  if (!f->layer_forms) return TRI_NO_MEMORY;
+  for (int l = 0, other; l < layers; l++) {
+    for (other = 0; other < l && !have_one_form(&w[l], &w[other]); other++) {
+    }
+    f->layer_forms[l] = other < l ? f->layer_forms[other] : f->num_forms++;
+  }
+  int forms = f->num_forms ? f->num_forms : 1;
+  chunks = tri_limits_num_chunks(&f->cfg.limits, f->cfg.limits.max_num_batched_tokens);
+  f->max_plans = TRI_FORWARD_PLANS * chunks * forms;
+  f->plans = tri_calloc((size_t)f->max_plans, sizeof *f->plans);
+  f->class_plans = tri_calloc((size_t)forms * TRI_LAYER_CLASSES, sizeof *f->class_plans);
+  return f->plans && f->class_plans ? TRI_OK : TRI_NO_MEMORY;
+}
+
 tri_hot_experts *tri_forward_hot_experts(const tri_forward *f) { return f->hot; }
 
 tri_status tri_forward_create(const tri_forward_config *config, tri_forward **out, tri_error *err) {
@@ -66,9 +94,8 @@ tri_status tri_forward_create(const tri_forward_config *config, tri_forward **ou
   f->cfg = *config;
   f->bytes = arena.bytes;
   f->sends = tri_calloc((size_t)config->num_micro_batches, sizeof *f->sends);
-  f->max_plans = TRI_FORWARD_PLANS * tri_limits_num_chunks(&f->cfg.limits, f->cfg.limits.max_num_batched_tokens);
-  f->plans = tri_calloc((size_t)f->max_plans, sizeof *f->plans);
-  tri_status st = f->sends && f->plans ? tri_forward_make_tables(f) : TRI_NO_MEMORY;
+  tri_status st = f->sends ? make_plans(f) : TRI_NO_MEMORY;
+  if (st == TRI_OK) st = tri_forward_make_tables(f);
   if (st == TRI_OK) st = be->ops.mem_alloc(be, TRI_MEM_ACTIVATIONS, f->bytes, &f->memory);
   if (st != TRI_OK) {
     tri_forward_destroy(f);
@@ -104,6 +131,8 @@ void tri_forward_destroy(tri_forward *f) {
   for (int i = 0; i < f->num_tables; i++) be->ops.mem_free(be, TRI_MEM_ACTIVATIONS, f->tables[i].p, f->tables[i].bytes);
   tri_free(f->sends);
   tri_free(f->plans);
+  tri_free(f->class_plans);
+  tri_free(f->layer_forms);
   tri_free(f->placed);
   tri_free(f->no_rows);
   tri_free(f);
@@ -135,6 +164,7 @@ static tri_status reserve(tri_forward *f, size_t of_side) {
 
 static tri_status plan(tri_forward *f, const tri_batch *b, tri_mat x) {
   tri_walk w = {.mode = TRI_WALK_PLAN, .f = f, .b = b, .x = x};
+  for (int i = 0; i < f->num_forms * TRI_LAYER_CLASSES; i++) f->class_plans[i] = -1;
   tri_walk_step(&w);
   f->num_plans = w.next;
   return w.st == TRI_OK ? reserve(f, w.side_workspace) : w.st;

@@ -19,8 +19,10 @@ struct tri_forward {
   /* The plans of the step under way, in the order of its ops: the entrance, a layer of each class, the end. */
   tri_op_plan *plans; /* [max_plans] */
   int max_plans;
-  int num_plans, end_plans;           /* end_plans: number of the first one after the layers */
-  int class_plans[TRI_LAYER_CLASSES]; /* number of the first one of a layer of that class */
+  int num_plans, end_plans; /* end_plans: number of the first one after the layers */
+  int *class_plans;         /* [num_forms, TRI_LAYER_CLASSES] number of the first one of a layer of that class, or -1 */
+  int *layer_forms; /* [layers] of the shard: those whose weights have the same types and groups have the same */
+  int num_forms;
   /* tables in the backend's memory */
   float *slopes; /* [q_heads.count] ALiBi's, else NULL */
   float *bias;   /* [q_heads.count, bias_len] by position, else NULL */

@@ -72,9 +72,9 @@ static bool narrows(const tri_walk *w, const tri_layer *y) {
 
 /* ---- plans ---- */
 
-/* Returns the class of a layer, which decides which ops it emits and with which shapes: its flags, whether the stream
- * has something pending, whether products find it in their own type, whether its experts are the host's, and whether it
- * narrows the walk. */
+/* Returns the class of a layer, which decides which ops it emits, with which shapes and with which types of weights:
+ * its flags, whether the stream has something pending, whether products find it in their own type, whether its experts
+ * are the host's, whether it narrows the walk, and the form of its weights. */
 static int class_of(const tri_walk *w, const tri_layer *y) {
   enum { PENDING = 4, COPIED = 8, ON_HOST = 16, NARROWS = 32 };
   int class = y->flags & (TRI_LAYER_LOCAL | TRI_LAYER_SPARSE);
@@ -82,20 +82,24 @@ static int class_of(const tri_walk *w, const tri_layer *y) {
   if (w->copied) class |= COPIED;
   if (tri_has_experts_on_host(w->f, y)) class |= ON_HOST;
   if (narrows(w, y)) class |= NARROWS;
-  return class;
+  return w->f->layer_forms[y->local] * TRI_LAYER_CLASSES + class;
 }
-_Static_assert(TRI_LAYER_LOCAL + TRI_LAYER_SPARSE < 4 && TRI_LAYER_CLASSES == 64, "a class has six bits");
+_Static_assert(TRI_LAYER_LOCAL + TRI_LAYER_SPARSE < 4 && TRI_LAYER_CLASSES == 64,
+               "the form apart, a class has six bits");
 
 /* A PLAN walk emits only the first layer of each class and notes where its plans begin. A LAUNCH walk emits all layers,
  * each with the plans of its class. */
 bool tri_walk_enter_layer(tri_walk *w, const tri_layer *y) {
   tri_forward *f = w->f;
-  int class = class_of(w, y);
-  if (w->mode == TRI_WALK_LAUNCH) w->next = f->class_plans[class];
-  if (w->mode != TRI_WALK_PLAN) return true;
-  if (w->seen >> class & 1) return false;
-  w->seen |= (uint64_t)1 << class;
-  f->class_plans[class] = w->next;
+  if (w->mode != TRI_WALK_LAUNCH && w->mode != TRI_WALK_PLAN) return true;
+  int *first = &f->class_plans[class_of(w, y)];
+  if (w->mode == TRI_WALK_LAUNCH) {
+    if (*first < 0) w->st = TRI_CORRUPT; /* it was not this walk that was planned */
+    w->next = *first;
+    return *first >= 0;
+  }
+  if (*first >= 0) return false;
+  *first = w->next;
   return true;
 }
 

@@ -49,7 +49,6 @@ typedef struct tri_walk {
   int next;               /* number of the next op's plan */
   bool on_side, has_side; /* between side_begin and side_end; and side_join */
   size_t side_workspace;  /* PLAN: the most that an op of the side stream asked for */
-  uint64_t seen;          /* PLAN: a bit for each class of layers that was visited */
   tri_tune_gemm *gemms;   /* LIST: NULL to count them */
   int num_gemms;
   tri_step_record *record; /* RECORD */
