@@ -37,7 +37,7 @@ function(trireme_compile_quickly)
     return()
   endif()
   list(FILTER ARGN INCLUDE REGEX "[.]cu$")
-  list(FILTER ARGN EXCLUDE REGEX "(wgmma|moe/grouped|gemm_gated|gated_mlp|gemm_skinny|gemm_int8)[.]cu$")
+  list(FILTER ARGN EXCLUDE REGEX "(wgmma|moe/grouped|gemm_gated|gated_mlp|gemm_skinny|gemm_8bit)[.]cu$")
   set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS -Ofc=max)
 endfunction()
 

@@ -230,25 +230,28 @@ struct tri_backend {
   const char *isa; /* what the CPU code runs on ("avx2", "avx512", "scalar"), for logs and benchmarks */
   bool deterministic, no_peer_memory;
   double memory_utilization;
-  bool host_memory;                  /* what mem_alloc gives can be read and written by the caller */
-  bool async;                        /* launches return before their work is done */
-  bool records;                      /* steps can be recorded */
-  bool tunes;                        /* GEMMs have several tactics, which tune measures */
-  bool narrows_inputs;               /* GEMMs with 16-bit weights may round their inputs to that type, those with
-                                        int8 weights to pairs of bf16 */
-  bool narrow_activations;           /* see tri_mat */
-  bool prefers_fp8;                  /* FP8 weights are faster as they lie than widened */
-  int adds_in_place_from;            /* rows from which a GEMM that accumulates costs less than a norm's addition, 0:
-                                        none */
-  char failure[192];                 /* why a plan was refused or a launch failed */
-  tri_status failed;                 /* of a launch, until the next stream_sync */
-  char device[TRI_DEVICE_NAME];      /* tells its device from every other one, of any host; empty: it has none, as those
-                                        below */
-  int num_devices;                   /* that this process sees; 0: not known, or the backend has none */
-  char pci[24];                      /* the device's PCI address, as its driver writes it */
-  char about[224];                   /* the device in words, for the log */
-  struct tri_tactics *tactics;       /* how GEMMs are run, by shape: plans and launches look there; it is
-                                        changed only while nothing is planned; NULL: there is only one tactic */
+  bool host_memory;             /* what mem_alloc gives can be read and written by the caller */
+  bool async;                   /* launches return before their work is done */
+  bool records;                 /* steps can be recorded */
+  bool tunes;                   /* GEMMs have several tactics, which tune measures */
+  bool narrows_inputs;          /* GEMMs with 16-bit weights may round their inputs to that type, those with
+                                   int8 weights to pairs of bf16 */
+  bool narrow_activations;      /* see tri_mat */
+  bool prefers_fp8;             /* FP8 weights are faster as they lie than widened */
+  bool wide_blocks_only;        /* of those with blocks, such as tri_groups_are_wide has */
+  int rounds_fp8_from;          /* rows from which GEMMs with weights of FP8 are faster where their rows are rounded,
+                                   0: none; of experts: rows of each, on average */
+  int adds_in_place_from;       /* rows from which a GEMM that accumulates costs less than a norm's addition, 0:
+                                   none */
+  char failure[192];            /* why a plan was refused or a launch failed */
+  tri_status failed;            /* of a launch, until the next stream_sync */
+  char device[TRI_DEVICE_NAME]; /* tells its device from every other one, of any host; empty: it has none, as those
+                                   below */
+  int num_devices;              /* that this process sees; 0: not known, or the backend has none */
+  char pci[24];                 /* the device's PCI address, as its driver writes it */
+  char about[224];              /* the device in words, for the log */
+  struct tri_tactics *tactics;  /* how GEMMs are run, by shape: plans and launches look there; it is
+                                   changed only while nothing is planned; NULL: there is only one tactic */
   char tactics_key[TRI_TACTICS_KEY]; /* the device and the library that tactics are good for, in printable ASCII */
   tri_pool *pool;
   size_t allocated[TRI_MEM_TAGS]; /* bytes now */

@@ -89,7 +89,9 @@ typedef struct tri_softcap_args {
 /* out = act(x w^T + bias), or out += act(...) with accumulate. bias: float32 [n] or NULL. int8_activations, with
  * weights of I8: each row of x is rounded to int8 in groups of TRI_INT8_GROUP elements (kernels/quantize.h); a group's
  * products and their sum are integers, which is multiplied with the group's scale; the sum of groups is multiplied with
- * the weight's scale. A row with an element that is not finite gives NaN. */
+ * the weight's scale. With weights of F8_E4M3 that are rows or have blocks of as many columns: the same with e4m3, in
+ * groups where weights have blocks, else with one scale for a row. A row with an element that is not finite gives NaN.
+ */
 typedef struct tri_linear_args {
   tri_mat x; /* [M, k] */
   tri_weight w;

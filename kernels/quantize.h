@@ -2,7 +2,8 @@
 /* Symmetric int8: numbers are q * scale with q in -127 .. 127, the largest magnitude at 127. Weights are quantised per
  * output channel when they are loaded (the row-wise scheme of Dettmers et al., "LLM.int8()", 2022, section 2.1, without
  * its outliers); activations as they come, each TRI_INT8_GROUP of a row's elements with a scale of their own: one
- * outlier then costs its group alone its precision. */
+ * outlier then costs its group alone its precision. FP8 is the same with 448 in the place of 127; rows that meet
+ * weights with a scale for each row have one scale, since the library's GEMMs take no other. */
 #ifndef TRI_KERNELS_QUANTIZE_H
 #define TRI_KERNELS_QUANTIZE_H
 
@@ -12,6 +13,7 @@
 
 #include "base/dtype.h"
 #include "base/status.h"
+#include "kernels/tensor.h"
 
 enum { TRI_INT8_GROUP = 128 }; /* the last group of a row may be shorter */
 static inline int tri_int8_groups(int k) { return (k + TRI_INT8_GROUP - 1) / TRI_INT8_GROUP; }
@@ -30,6 +32,10 @@ static inline float tri_rounding_factor(tri_dtype t, float max) {
 }
 static inline float tri_rounding_scale(tri_dtype t, float max) {
   return max > 1e-30f ? max / tri_rounding_limit(t) : 0;
+}
+/* Elements of a row of x that have one scale where x is rounded to the type of such weights. */
+static inline int tri_rounding_group(const tri_weight *w) {
+  return w->dtype == TRI_I8 || tri_weight_is_blocked(w) ? TRI_INT8_GROUP : w->k;
 }
 /* Rounds n numbers times factor to elements `first` .. first + n - 1 of such a type. */
 void tri_round_elements(void *out, tri_dtype t, size_t first, const float *x, size_t n, float factor);

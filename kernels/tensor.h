@@ -29,6 +29,12 @@ static inline int tri_groups_across(tri_groups g, int k) {
   return g.cols ? (int)(((int64_t)g.skip_col + k + g.cols - 1) / g.cols) : 1;
 }
 
+/* Returns whether the groups are rows, or blocks that tensor cores multiply step by step: 128 columns, which a weight
+ * begins at whole 16 bytes of. All that is published is so. */
+static inline bool tri_groups_are_wide(tri_groups g) {
+  return g.cols ? g.cols == 128 && g.skip_col % 16 == 0 : g.rows <= 1;
+}
+
 /* A row-major weight [n, k], rows contiguous: numbers of F32, F16 or BF16, or elements of I8 or F8_E4M3 that become
  * numbers when their group's scale multiplies them. dtype and groups together are the weight's form. F8_E4M3 has no
  * codes of NaN: the loader refuses them. */

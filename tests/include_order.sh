@@ -95,7 +95,7 @@ check() {
       own["liburing.h"] = "^offload/aio[a-z_]*\\.c$"
       own["curses.h"] = own["ncurses.h"] = "^tools/top/[a-z_]*\\.c$"
       own["event2/event.h"] = own["event2/buffer.h"] = own["event2/bufferevent.h"] = own["event2/listener.h"] = "^client/gateway/http_(conn|server)[a-z_]*\\.[ch]$"
-      own["cuda_runtime.h"] = own["cuda_runtime_api.h"] = own["cuda.h"] = own["cuda_bf16.h"] = own["cuda_fp16.h"] = "^(kernels/cuda|comm/device)/"
+      own["cuda_runtime.h"] = own["cuda_runtime_api.h"] = own["cuda.h"] = own["cuda_bf16.h"] = own["cuda_fp16.h"] = own["cuda_fp8.h"] = "^(kernels/cuda|comm/device)/"
       own["library_types.h"] = own["cublas_v2.h"] = own["cublasLt.h"] = "^kernels/cuda/"
       own["nccl.h"] = "^comm/device/nccl"
       # besides these, angle brackets hold the C library and the kernel only

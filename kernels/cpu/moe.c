@@ -81,6 +81,7 @@ static bool lay_out(const tri_backend *be, const tri_moe_experts_args *a, expert
 tri_status tri_cpu_moe_experts_plan(tri_backend *be, const tri_moe_experts_args *a, tri_op_plan *plan) {
   experts_layout l;
   TRI_CHECK(tri_ref_moe_experts_plan(be, a, plan));
+  if (a->int8_activations && a->up.dtype != TRI_I8) return TRI_UNSUPPORTED;
   if (a->top_k > PASS_CHOICES || !lay_out(be, a, &l)) return TRI_OUT_OF_RANGE;
   plan->workspace = l.bytes;
   return TRI_OK;

@@ -302,6 +302,12 @@ enum { TRI_CUDA_PROPOSALS = 12 };
 int tri_cuda_matmul_propose(tri_backend *be, const tri_linear_args *a, const void *x, int ldx, int most,
                             struct tri_tactic *out);
 
+/* The same of rows that are rounded to the type of weights of 8 bits, sums alone. Fits: by shape and form; the library
+ * may still not have it. Rows of groups are in fours. */
+struct tri_cuda_rounded;
+bool tri_cuda_matmul_8bit_fits(const tri_linear_args *a);
+bool tri_cuda_matmul_8bit(tri_backend *be, const tri_linear_args *a, const struct tri_cuda_rounded *x);
+
 /* linear/tune_gemm.c */
 struct tri_tactics;
 tri_status tri_cuda_tune(tri_backend *be, const tri_tune_gemm *gemms, int count, int64_t until, struct tri_tactics *out,
@@ -326,7 +332,7 @@ cudaError_t tri_cuda_gated_prompt(cudaStream_t stream, const tri_gated_linear_ar
 /* gated_mlp.cu: both GEMMs of a gated MLP in one kernel, 3 to 128 rows of 16 bits, on Hopper. slabs: the lane's
  * counters.
  */
-bool tri_cuda_gated_mlp_fits(const tri_gated_mlp_args *a, int num_sms);
+bool tri_cuda_gated_mlp_fits(const tri_gated_mlp_args *a);
 size_t tri_cuda_gated_mlp_workspace(const tri_gated_mlp_args *a, int num_sms);
 cudaError_t tri_cuda_gated_mlp(cudaStream_t stream, const tri_gated_mlp_args *a, void *workspace, unsigned *slabs,
                                int num_sms);
@@ -341,26 +347,33 @@ void tri_cuda_moe_map_launch(tri_backend *be, const tri_op_plan *plan, const tri
 tri_status tri_cuda_moe_experts_plan(tri_backend *be, const tri_moe_experts_args *a, tri_op_plan *plan);
 void tri_cuda_moe_experts_launch(tri_backend *be, const tri_op_plan *plan, const tri_moe_experts_args *a);
 
-/* A matrix's rows as integers, as kernels/quantize.h has them; a scale is NaN where an element is not finite. */
+/* A matrix's rows in the 8-bit type of the weights that they meet, as kernels/quantize.h has them; a scale is NaN where
+ * an element is not finite. */
 typedef struct tri_cuda_rounded {
-  const int8_t *q;     /* [rows, cols] */
-  const float *scales; /* [groups of cols, ld] */
+  const void *q;       /* [rows, cols] */
+  const float *scales; /* [groups of cols, ld], all of a row's equal where it has one */
   int ld;              /* rows in fours */
 } tri_cuda_rounded;
-/* linear/int8_rows.cu */
-tri_cuda_rounded tri_cuda_round(cudaStream_t stream, tri_mat x, void *workspace);
+/* linear/rounded_rows.cu; w: of the weights' type and groups. */
+tri_cuda_rounded tri_cuda_round(cudaStream_t stream, tri_mat x, const tri_weight *w, void *workspace);
 size_t tri_cuda_rounded_bytes(int rows, int k); /* of the workspace, a multiple of 256 */
+/* The same with two elements for each of x, whose sum is as precise as 16 bits (rounded_rows.cuh): q [2, rows, cols],
+ * with a scale for each group whatever the weights' form. */
+tri_cuda_rounded tri_cuda_two_terms(cudaStream_t stream, tri_mat x, const tri_weight *w, void *workspace);
+size_t tri_cuda_two_terms_bytes(int rows, int k);
 
-/* gemm_int8.cu: three rows and more with weights of int8, on Hopper, gated or not. queue: 0 before and after. */
-bool tri_cuda_int8_fits(const tri_linear_args *a);
-size_t tri_cuda_int8_workspace(const tri_linear_args *a, int num_sms);
-cudaError_t tri_cuda_int8_linear(cudaStream_t stream, const tri_linear_args *a, void *workspace, unsigned *queue,
+/* gemm_8bit.cu: three rows and more with weights of 8 bits, on Hopper, gated or not. queue: 0 before and after. */
+bool tri_cuda_8bit_fits(const tri_linear_args *a);
+size_t tri_cuda_8bit_workspace(const tri_linear_args *a, int num_sms);
+cudaError_t tri_cuda_8bit_linear(cudaStream_t stream, const tri_linear_args *a, void *workspace, unsigned *queue,
                                  int num_sms);
-bool tri_cuda_int8_gated_fits(const tri_gated_linear_args *a);
-size_t tri_cuda_int8_gated_workspace(const tri_gated_linear_args *a);
-cudaError_t tri_cuda_int8_gated(cudaStream_t stream, const tri_gated_linear_args *a, void *workspace, unsigned *queue,
+bool tri_cuda_8bit_gated_fits(const tri_gated_linear_args *a);
+size_t tri_cuda_8bit_gated_workspace(const tri_gated_linear_args *a);
+cudaError_t tri_cuda_8bit_gated(cudaStream_t stream, const tri_gated_linear_args *a, void *workspace, unsigned *queue,
                                 int num_sms);
 
+/* linear.c: true for prompts with rows and weights of FP8 that go through the library. */
+bool tri_cuda_prefers_library_8bit(const tri_linear_args *a);
 /* linear.c: prompts with weights of int8, which are widened a slab of so many bytes at a time. */
 size_t tri_cuda_int8_slab_bytes(const tri_linear_args *a);
 bool tri_cuda_int8_gated_prompt_fits(const tri_gated_linear_args *a);

@@ -12,7 +12,7 @@
 #include "kernels/cuda/fill.h"
 #include "kernels/random.h"
 
-enum { MIN_MAJOR = 8, ADDS_IN_PLACE_FROM = 17 };
+enum { MIN_MAJOR = 8, ADDS_IN_PLACE_FROM = 17, ROUNDS_FP8_FROM = 65 };
 
 /* ---- memory ---- */
 
@@ -122,12 +122,10 @@ static void device_count_not_finite(tri_backend *be, const void *x, tri_dtype ty
   tri_cuda_note(be, cudaGetLastError());
 }
 
-/* FP8 is for Hopper's kernels, whose steps of k are half of a block's columns and begin at whole 16 bytes. */
+/* FP8 is for Hopper's kernels. */
 static bool device_takes_form(const tri_backend *be, tri_dtype dtype, tri_groups groups) {
-  enum { BLOCK = 128, WHOLE = 16 };
-  bool by_rows = groups.rows <= 1 && !groups.cols;
-  if (dtype != TRI_F8_E4M3) return dtype <= TRI_I8 && by_rows;
-  return tri_cuda_of(be)->is_hopper && (by_rows || (groups.cols == BLOCK && groups.skip_col % WHOLE == 0));
+  if (dtype == TRI_F8_E4M3) return tri_cuda_of(be)->is_hopper && tri_groups_are_wide(groups);
+  return dtype <= TRI_I8 && groups.rows <= 1 && !groups.cols;
 }
 
 /* ---- what the host does in between ---- */
@@ -423,6 +421,9 @@ __attribute__((visibility("default"))) tri_status tri_backend_fill_cuda(tri_back
   be->async = be->records = be->tunes = true;
   be->narrows_inputs = be->narrow_activations = true;
   be->adds_in_place_from = ADDS_IN_PLACE_FROM;
+  be->prefers_fp8 = tri_cuda_of(be)->is_hopper;
+  be->wide_blocks_only = true;
+  be->rounds_fp8_from = tri_cuda_of(be)->is_hopper ? ROUNDS_FP8_FROM : 0;
   be->ops.reserve = device_reserve;
   be->ops.reserve_samples = tri_cuda_reserve_samples;
   be->ops.tune = tri_cuda_tune;

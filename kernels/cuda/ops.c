@@ -37,11 +37,13 @@ static void linear_launch(tri_backend *be, const tri_op_plan *plan, const tri_li
 
 /* One kernel where that streams the weights, or saves the GEMM its way to memory; else the GEMM and what follows
  * it. */
-enum { GATED_LINEAR_FEW = 1, GATED_LINEAR_PROMPT = 2, GATED_LINEAR_INT8 = 3, GATED_LINEAR_INT8_PROMPT = 4 };
+enum { GATED_LINEAR_FEW = 1, GATED_LINEAR_PROMPT = 2, GATED_LINEAR_8BIT = 3, GATED_LINEAR_8BIT_PROMPT = 4 };
 int tri_cuda_choose_gated_linear(const tri_backend *be, const tri_gated_linear_args *a) {
-  if (tri_cuda_gated_fits(a)) return GATED_LINEAR_FEW;
-  if (tri_cuda_of(be)->is_hopper && tri_cuda_int8_gated_prompt_fits(a)) return GATED_LINEAR_INT8_PROMPT;
-  if (tri_cuda_of(be)->is_hopper && tri_cuda_int8_gated_fits(a)) return GATED_LINEAR_INT8;
+  bool on_mmas = a->up.x.rows > 1 && tri_cuda_of(be)->is_hopper && tri_cuda_8bit_gated_fits(a); /* of two rows, too */
+  if (tri_cuda_gated_fits(a) && !on_mmas) return GATED_LINEAR_FEW;
+  if (tri_cuda_of(be)->is_hopper && tri_cuda_int8_gated_prompt_fits(a)) return GATED_LINEAR_8BIT_PROMPT;
+  if (tri_cuda_prefers_library_8bit(&a->up)) return 0;
+  if (tri_cuda_of(be)->is_hopper && tri_cuda_8bit_gated_fits(a)) return GATED_LINEAR_8BIT;
   return tri_cuda_of(be)->is_hopper && tri_cuda_gated_prompt_fits(a) ? GATED_LINEAR_PROMPT : 0;
 }
 static tri_status gated_linear_plan(tri_backend *be, const tri_gated_linear_args *a, tri_op_plan *plan) {
@@ -49,8 +51,8 @@ static tri_status gated_linear_plan(tri_backend *be, const tri_gated_linear_args
   if (st != TRI_OK) return st;
   plan->variant = tri_cuda_choose_gated_linear(be, a);
   if (plan->variant) plan->workspace = 0;
-  if (plan->variant == GATED_LINEAR_INT8) plan->workspace = tri_cuda_int8_gated_workspace(a);
-  if (plan->variant == GATED_LINEAR_INT8_PROMPT) plan->workspace = tri_cuda_int8_slab_bytes(&a->up);
+  if (plan->variant == GATED_LINEAR_8BIT) plan->workspace = tri_cuda_8bit_gated_workspace(a);
+  if (plan->variant == GATED_LINEAR_8BIT_PROMPT) plan->workspace = tri_cuda_int8_slab_bytes(&a->up);
   return st;
 }
 static void gated_linear_launch(tri_backend *be, const tri_op_plan *plan, const tri_gated_linear_args *a) {
@@ -58,10 +60,10 @@ static void gated_linear_launch(tri_backend *be, const tri_op_plan *plan, const 
     tri_ref_gated_linear_launch(be, plan, a);
     return;
   }
-  if (plan->variant == GATED_LINEAR_INT8_PROMPT)
+  if (plan->variant == GATED_LINEAR_8BIT_PROMPT)
     tri_cuda_int8_gated_prompt(be, a);
-  else if (plan->variant == GATED_LINEAR_INT8)
-    tri_cuda_note(be, tri_cuda_int8_gated(tri_cuda_stream(be), a, be->workspace, tri_cuda_queue_of(be),
+  else if (plan->variant == GATED_LINEAR_8BIT)
+    tri_cuda_note(be, tri_cuda_8bit_gated(tri_cuda_stream(be), a, be->workspace, tri_cuda_queue_of(be),
                                           tri_cuda_of(be)->num_sms));
   else if (plan->variant == GATED_LINEAR_PROMPT)
     tri_cuda_note(be, tri_cuda_gated_prompt(tri_cuda_stream(be), a, tri_cuda_of(be)->num_sms));
@@ -73,7 +75,7 @@ static void gated_linear_launch(tri_backend *be, const tri_op_plan *plan, const 
 /* One kernel, or those of its two parts. */
 enum { GATED_MLP_PARTS, GATED_MLP_ONE };
 bool tri_cuda_chooses_gated_mlp(const tri_backend *be, const tri_gated_mlp_args *a) {
-  return tri_cuda_of(be)->is_hopper && tri_cuda_gated_mlp_fits(a, tri_cuda_of(be)->num_sms);
+  return tri_cuda_of(be)->is_hopper && tri_cuda_gated_mlp_fits(a);
 }
 static tri_status gated_mlp_plan(tri_backend *be, const tri_gated_mlp_args *a, tri_op_plan *plan) {
   TRI_CHECK(tri_ref_gated_mlp_plan(be, a, plan));

@@ -111,24 +111,30 @@ tri_status tri_ref_linear_plan(tri_backend *be, const tri_linear_args *a, tri_op
   bool ok = mat_ok(&a->x) && mat_ok(&a->out) && weight_ok(&a->w) && fits && a->act != TRI_ACT_SWIGLU_OAI;
   if (!ok) return TRI_INVALID_ARGUMENT;
   plan->workspace = (size_t)a->w.k * sizeof(double);
-  if (!a->int8_activations) return TRI_OK;
-  return a->w.dtype == TRI_I8 ? TRI_OK : TRI_INVALID_ARGUMENT;
+  return !a->int8_activations || tri_ref_rounds_for(&a->w) ? TRI_OK : TRI_INVALID_ARGUMENT;
 }
 
-/* The product is rounded to float32 before rintf: the same two roundings as in vectors, and so the same integers. */
-static void round_group(const float *x, int n, double *out) {
+/* The product is rounded to float32 before it is rounded again: the same two roundings as in vectors, and so the same
+ * elements. */
+static void round_group(tri_dtype t, const float *x, int n, double *out) {
   float max = 0;
   bool finite = tri_quantize_max(x, (size_t)n, &max);
-  double scale = finite ? tri_quantize_scale(max) : NAN;
+  double scale = finite ? tri_rounding_scale(t, max) : NAN;
   for (int j = 0; j < n; j++) {
-    float scaled = x[j] * tri_quantize_factor(max);
-    out[j] = finite ? rintf(scaled) * scale : NAN;
+    float scaled = x[j] * tri_rounding_factor(t, max);
+    float rounded = t == TRI_I8 ? rintf(scaled) : tri_f8_e4m3_to_f32(tri_f32_to_f8_e4m3(scaled));
+    out[j] = finite ? rounded * scale : NAN;
   }
 }
 
-void tri_ref_round_row(const float *x, int n, double *out) {
-  for (int j = 0; j < n; j += TRI_INT8_GROUP)
-    round_group(x + j, n - j < TRI_INT8_GROUP ? n - j : TRI_INT8_GROUP, out + j);
+bool tri_ref_rounds_for(const tri_weight *w) {
+  return w->dtype == TRI_I8 ||
+         (w->dtype == TRI_F8_E4M3 && (!w->groups.cols || w->groups.cols == TRI_INT8_GROUP) && !w->groups.skip_col);
+}
+
+void tri_ref_round_row(const tri_weight *w, const float *x, double *out) {
+  int group = tri_rounding_group(w);
+  for (int j = 0; j < w->k; j += group) round_group(w->dtype, x + j, w->k - j < group ? w->k - j : group, out + j);
 }
 
 /* out = act(x w^T scale + bias), to which the old `out` is added with accumulate, after the activation. */
@@ -138,7 +144,7 @@ void tri_ref_linear_launch(tri_backend *be, const tri_op_plan *plan, const tri_l
   for (int t = 0; t < a->x.rows; t++) {
     const float *row = tri_mat_row(&a->x, t);
     for (int j = 0; j < a->w.k; j++) x[j] = row[j];
-    if (a->int8_activations) tri_ref_round_row(row, a->w.k, x);
+    if (a->int8_activations) tri_ref_round_row(&a->w, row, x);
     for (int i = 0; i < a->w.n; i++) {
       double sum = 0;
       for (int j = 0; j < a->w.k; j++) sum += x[j] * tri_ref_weight_at(&a->w, (size_t)i, (size_t)j);

@@ -36,7 +36,9 @@ static inline bool tri_ref_weight_type_ok(tri_dtype t) {
 
 /* A row as the numbers that its integers stand for, q * scale by groups (kernels/quantize.h), in double, where that is
  * exact: NaN in a group with an element that is not finite. */
-void tri_ref_round_row(const float *x, int n, double *out);
+/* Returns whether rows may be rounded to the type of such weights: their groups are then those of w. */
+bool tri_ref_rounds_for(const tri_weight *w);
+void tri_ref_round_row(const tri_weight *w, const float *x, double *out);
 
 /* The choices of token t, in double: host backends all use this one, so that two of them never choose differently.
  * scratch: tri_ref_moe_scratch() doubles. */

@@ -47,17 +47,24 @@ double oc_lost_by_activation(oc *c, const tri_linear_args *a) {
   return results > 0 && sums > results ? sums / results : 1;
 }
 
-/* Rounded inputs: two ulps of the type, squared, would be 6e-5 and 1e-6. b: on the device. Weights of int8 take rows of
- * 16 bits as they are, and others rounded to bf16, those of FP8 all as they are; results of 16 bits are rounded in any
- * case. */
+/* What rows lose that meet weights of 8 bits on a device: two terms of int8 have 15 bits of a group's largest element,
+ * and sums of e4m3 14 bits; b: on the device. */
+static double lost_by_8bit_rows(const tri_linear_args *b) {
+  if (b->w.dtype == TRI_F8_E4M3) return 1e-6;
+  return b->int8_activations ? LIMIT : 1e-8;
+}
+
+/* Rounded inputs: two ulps of the type, squared, would be 6e-5 and 1e-6. b: on the device. Weights of 8 bits take one
+ * row of 16 bits as it is, int8 others rounded to bf16; results of 16 bits are rounded in any case. */
 static double rounded_limit(const tri_linear_args *b) {
-  tri_dtype t = b->w.dtype;
-  if (t == TRI_F8_E4M3) return oc_narrow_limit(b->out.dtype, LIMIT);
-  if (t == TRI_I8) t = b->out.dtype;
-  if (b->w.dtype == TRI_I8 && b->x.rows >= 512 && !b->int8_activations && b->x.dtype != TRI_F32)
-    t = b->x.dtype; /* weights are widened to it */
-  if (t == TRI_F32 && b->w.dtype == TRI_I8 && b->x.dtype == TRI_F32 && !b->int8_activations) t = TRI_BF16;
+  tri_dtype t = b->w.dtype, out = b->out.dtype;
+  bool is_8bit = t == TRI_F8_E4M3 || t == TRI_I8;
+  if (t == TRI_F8_E4M3 && b->x.rows < 2 && !b->int8_activations) return oc_narrow_limit(out, LIMIT);
+  if (is_8bit) t = out;
+  if (is_8bit && !b->int8_activations && (b->x.dtype == TRI_F32 || b->x.rows >= 512))
+    t = b->x.dtype == TRI_F16 ? TRI_F16 : TRI_BF16; /* rows or weights are rounded to it */
   if (t == TRI_BF16) return 1e-5;
+  if (is_8bit && b->x.rows >= 2) return lost_by_8bit_rows(b) + (t == TRI_F16 ? 1e-7 : 0);
   return t == TRI_F16 ? 1e-7 : LIMIT;
 }
 
@@ -92,6 +99,22 @@ static tri_mat matrix_in_pieces(oc *c, int rows, int cols) {
   return m;
 }
 
+/* Cases of any number of rows, now and then in the library's form and sizes. */
+static bool is_fp8(const oc *c, int i) { return i % 8 == 7 && oc_takes_fp8(c); }
+static tri_weight fp8_weight(oc *c, int i, int n, int k) {
+  tri_groups library = {.rows = 128, .cols = 128};
+  return i % 3 ? oc_weight(c, TRI_F8_E4M3, n, k) : oc_weight_in(c, TRI_F8_E4M3, n, k, library);
+}
+static void sizes_of_fp8(oc *c, int i, int *m, int *n, int *k) {
+  *m = oc_range(c, 1, i % 16 == 7 ? 64 : 300);
+  *k = i % 3 ? 16 * oc_range(c, 1, 100) : 512 * oc_range(c, 1, 2);
+  *n = i % 3 ? 8 * oc_range(c, 1, 100) : 128 * oc_range(c, 1, 3);
+}
+
+static bool rounds_for(const oc *c, const tri_weight *w) {
+  return c->be->rounds_fp8_from && w->dtype == TRI_F8_E4M3 && !w->groups.skip_col;
+}
+
 void oc_case_linear(oc *c, int i) {
   tri_dtype t = oc_weight_type(c, i);
   int m = some_rows(c, i / 4), k = i == 9 ? 0 : some_width(c, i / 3 + 5), n = some_width(c, i / 2);
@@ -111,16 +134,16 @@ void oc_case_linear(oc *c, int i) {
     k = 16 * oc_range(c, 1, m < 512 ? 160 : 20);
     n = 8 * oc_range(c, 1, 100);
   }
-  bool few = is_of_few_rows(i);
-  if (few) {
-    t = type_of_few_rows(c, i);
-    sizes_of_few_rows(c, i, &m, &n, &k);
-  }
-  tri_linear_args a = {.w = oc_weight(c, t, n, k), .act = (tri_act)(i / 4 % 7)};
-  a.x = few ? matrix_in_pieces(c, m, k) : oc_matrix(c, m, k, false);
+  bool few = is_of_few_rows(i), fp8 = is_fp8(c, i) && !few;
+  if (few) t = type_of_few_rows(c, i);
+  if (fp8) t = TRI_F8_E4M3;
+  if (few) sizes_of_few_rows(c, i, &m, &n, &k);
+  if (fp8) sizes_of_fp8(c, i, &m, &n, &k);
+  tri_linear_args a = {.w = fp8 ? fp8_weight(c, i, n, k) : oc_weight(c, t, n, k), .act = (tri_act)(i / 4 % 7)};
+  a.x = few || fp8 ? matrix_in_pieces(c, m, k) : oc_matrix(c, m, k, false);
   a.bias = oc_chance(c, 50) ? oc_normals(c, (size_t)n, 1) : NULL;
   a.accumulate = oc_chance(c, 40);
-  a.int8_activations = t == TRI_I8 && (many || oc_chance(c, 50));
+  a.int8_activations = (t == TRI_I8 && (many || oc_chance(c, 50))) || (rounds_for(c, &a.w) && oc_chance(c, 50));
   /* tanh makes ones of long sums, beside which the rounding of those near zero would show. */
   for (int j = 0; a.act == TRI_ACT_TANH && j < m; j++)
     for (int p = 0; p < k; p++) a.x.data[(size_t)j * (size_t)a.x.ld + (size_t)p] /= sqrtf((float)k);
@@ -128,7 +151,7 @@ void oc_case_linear(oc *c, int i) {
     memset(a.x.data, 0, (size_t)k * sizeof(float)), a.x.data[a.x.ld] = -300;
   a.out = oc_matrix(c, m, n, !a.accumulate);
   snprintf(c->what, sizeof c->what, "linear %s m %d n %d k %d act %d%s%s%s", tri_dtype_name(t), m, n, k, a.act,
-           a.bias ? " bias" : "", a.accumulate ? " accumulate" : "", a.int8_activations ? " int8 activations" : "");
+           a.bias ? " bias" : "", a.accumulate ? " accumulate" : "", a.int8_activations ? " rounded rows" : "");
   tri_linear_args b = a;
   tri_dtype rows = skinny ? t : rows_type(c, t);
   b.x = oc_device_narrow(c, &a.x, rows), b.w = oc_device_weight(c, &a.w);
@@ -296,27 +319,27 @@ void oc_case_gated_linear(oc *c, int i) {
     k = 16 * oc_range(c, 1, m < 512 ? 80 : 20);
     f = 8 * oc_range(c, 1, 60);
   }
-  bool few = is_of_few_rows(i);
-  if (few) {
-    t = type_of_few_rows(c, i);
-    sizes_of_few_rows(c, i, &m, &f, &k);
-  }
-  tri_gated_linear_args a = {.up = {.w = oc_weight(c, t, 2 * f, k)}};
-  a.up.x = few ? matrix_in_pieces(c, m, k) : oc_matrix(c, m, k, false);
+  bool few = is_of_few_rows(i), fp8 = is_fp8(c, i) && !few;
+  if (few) t = type_of_few_rows(c, i);
+  if (fp8) t = TRI_F8_E4M3;
+  if (few) sizes_of_few_rows(c, i, &m, &f, &k);
+  if (fp8) sizes_of_fp8(c, i, &m, &f, &k);
+  tri_gated_linear_args a = {.up = {.w = fp8 ? fp8_weight(c, i, 2 * f, k) : oc_weight(c, t, 2 * f, k)}};
+  a.up.x = few || fp8 ? matrix_in_pieces(c, m, k) : oc_matrix(c, m, k, false);
   a.up.bias = oc_chance(c, prompt ? 10 : 50) ? oc_normals(c, (size_t)(2 * f), 1) : NULL;
-  a.up.int8_activations = t == TRI_I8 && oc_chance(c, 50);
+  a.up.int8_activations = (t == TRI_I8 || rounds_for(c, &a.up.w)) && oc_chance(c, 50);
   a.up.out = a.glu.gate_up = oc_matrix(c, m, 2 * f, true);
   a.glu.act = (tri_act)(i / 4 % 8), a.glu.limit = 7, a.glu.out = oc_matrix(c, m, f, true);
   if (prompt && oc_chance(c, 90)) a.glu.act = oc_chance(c, 50) ? TRI_ACT_SILU : TRI_ACT_GELU_TANH;
   snprintf(c->what, sizeof c->what, "gated_linear %s m %d f %d k %d act %d%s%s", tri_dtype_name(t), m, f, k, a.glu.act,
-           a.up.bias ? " bias" : "", a.up.int8_activations ? " int8 activations" : "");
+           a.up.bias ? " bias" : "", a.up.int8_activations ? " rounded rows" : "");
   /* As with tanh in a plain product. */
   for (int j = 0; j < m; j++)
     for (int p = 0; p < k; p++) a.up.x.data[(size_t)j * (size_t)a.up.x.ld + (size_t)p] /= sqrtf((float)k);
   tri_gated_linear_args b = a;
   tri_dtype narrow = prompt ? t : rows_type(c, t);
   if (t == TRI_F32) narrow = TRI_F32;
-  bool narrows = few && c->be->narrow_activations;
+  bool narrows = (few || fp8) && c->be->narrow_activations;
   if (narrows) narrow = t == TRI_F16 || (tri_dtype_size(t) == 1 && oc_chance(c, 50)) ? TRI_F16 : TRI_BF16;
   b.up.x = oc_device_narrow(c, &a.up.x, narrow), b.up.w = oc_device_weight(c, &a.up.w);
   b.up.out = b.glu.gate_up = oc_device_narrow(c, &a.up.out, narrow),

@@ -35,12 +35,14 @@ static void make_whole(oc *c, shape *s, int i) {
   if (oc_chance(c, 90)) s->act = acts[i / 4 % 4];
 }
 
+static bool is_8bit(const shape *s) { return s->type == TRI_I8 || s->type == TRI_F8_E4M3; }
+
 static shape shape_of(oc *c, int i) {
   shape s = {.type = oc_weight_type(c, i), .m = some_rows(c, i), .k = oc_range(c, 1, 200), .act = (tri_act)(i / 4 % 8)};
   s.f = oc_range(c, 1, 300);
   s.n = oc_range(c, 1, 200);
   if ((s.type == TRI_BF16 || s.type == TRI_F16) && i % 16 != 1) make_whole(c, &s, i);
-  if (s.type == TRI_I8 && i % 8 == 3) {
+  if (is_8bit(&s) && i % 8 > 2) {
     s.k = 16 * oc_range(c, 1, 12);
     s.f = 16 * oc_range(c, 1, 20);
   }
@@ -63,15 +65,16 @@ static tri_dtype narrow_type(oc *c, const shape *s) {
   if (s->type == TRI_F32 || !c->be->narrow_activations) return TRI_F32;
   if (s->whole) return s->type;
   tri_dtype t = oc_narrow_type(c);
-  return s->type == TRI_I8 || t == TRI_F32 ? t : s->type;
+  return is_8bit(s) || t == TRI_F32 ? t : s->type;
 }
 
 /* Three rounded numbers meet in a hidden one: gate, up, and itself. */
 static double limit_of(const oc *c, const shape *s, tri_dtype narrow, bool int8_activations) {
-  tri_dtype t = s->type == TRI_I8 ? narrow : s->type;
+  tri_dtype t = is_8bit(s) ? narrow : s->type;
   if (int8_activations) return 1e-3; /* a hidden element between two integers may go either way */
-  if (!c->be->narrows_inputs || t == TRI_F32) return s->type == TRI_I8 && c->be->narrows_inputs ? 5e-5 : 1e-11;
+  if (!c->be->narrows_inputs || t == TRI_F32) return is_8bit(s) && c->be->narrows_inputs ? 5e-5 : 1e-11;
   double limit = t == TRI_BF16 ? 5e-5 : 5e-7;
+  if (s->type == TRI_F8_E4M3) limit += 5e-6;    /* sums of 14 bits */
   return s->m * s->n < 100 ? 5 * limit : limit; /* of few elements one may decide */
 }
 

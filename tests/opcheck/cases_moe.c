@@ -292,9 +292,9 @@ void oc_moe_build(oc *c, tri_moe_experts_args *a, const oc_moe_shape *s) {
 
 /* A hidden element next to a half may be rounded up here and down there, which shows in its row; most rows must be as
  * near as ever. Devices round hidden rows to 16 bits before, which shows in each. */
-static void compare_rounded(oc *c, const tri_mat *want, const tri_mat *got_device) {
-  if (c->be->narrows_inputs) {
-    oc_compare(c, want, got_device, 2e-4);
+static void compare_rounded(oc *c, tri_dtype t, const tri_mat *want, const tri_mat *got_device) {
+  if (c->be->narrows_inputs) { /* one in 32 of e4m3's may fall to the other side, an eighth away */
+    oc_compare(c, want, got_device, t == TRI_I8 ? 2e-4 : 2e-3);
     return;
   }
   size_t ld = (size_t)want->ld, n = (size_t)want->rows * ld;
@@ -335,6 +335,19 @@ static void shape_int8_prompt(oc *c, oc_moe_shape *s, int i) {
   s->top_k = oc_range(c, 1, s->experts > 4 ? 4 : s->experts);
 }
 
+/* So many rows that tiles have room for 64, where most experts have half of that or less. */
+static void shape_half_tiles(oc *c, oc_moe_shape *s) {
+  s->experts = oc_range(c, 6, 8);
+  s->top_k = 2;
+  s->tokens = oc_range(c, 70, 160);
+}
+
+/* Rows that become integers or FP8 on a device; those of half tiles seldom do, as other cases have them. */
+static bool rounds_rows(oc *c, const oc_moe_shape *s, const tri_moe_experts_args *a, int i) {
+  bool fp8 = s->type == TRI_F8_E4M3 && c->be->rounds_fp8_from && !a->up.groups.skip_col && !a->down.groups.skip_col;
+  return (s->type == TRI_I8 || fp8) && oc_chance(c, i % 24 == 15 || i % 24 == 19 ? 20 : 60);
+}
+
 static void shape_experts(oc *c, oc_moe_shape *s, int i) {
   static const int hidden[] = {64, 33, 128, 7, 256, 100}, inner[] = {32, 96, 5, 200, 64, 130};
   *s = (oc_moe_shape){.type = oc_weight_type(c, i), .h = hidden[i / 2 % 6], .f = inner[i % 6], .gated = i % 3 != 0};
@@ -352,12 +365,21 @@ static void shape_experts(oc *c, oc_moe_shape *s, int i) {
   if (s->act == TRI_ACT_TANH) s->act = TRI_ACT_SWIGLU_OAI; /* no experts have tanh */
   s->bias = oc_chance(c, 50), s->accumulate = oc_chance(c, 40);
   if (i % 12 == 7) shape_int8_prompt(c, s, i / 12);
+  if (i % 24 == 19) shape_half_tiles(c, s);
+  if (i % 12 == 3 && oc_takes_fp8(c)) {
+    shape_int8_prompt(c, s, i / 12);
+    s->type = TRI_F8_E4M3;
+    if (i % 24 == 3) s->tokens = oc_range(c, 1, 32);
+    if (i % 24 == 15) shape_half_tiles(c, s);
+    if (i % 36 == 3) s->h = s->f = 256;
+  }
 }
 
 /* x and the hidden rows are rounded to the weights' type here. */
 static double experts_limit(const oc *c, tri_dtype t, tri_dtype rows) {
   if (!c->be->narrows_inputs) return 1e-12;
-  if (t == TRI_I8) t = rows == TRI_F16 ? TRI_F16 : TRI_BF16;
+  if (t == TRI_F8_E4M3 && rows == TRI_F16) return 5e-6; /* sums of 14 bits, three times */
+  if (t == TRI_I8 || t == TRI_F8_E4M3) t = rows == TRI_F16 ? TRI_F16 : TRI_BF16;
   if (t == TRI_BF16) return 1e-4;
   return t == TRI_F16 ? 1e-6 : 1e-9;
 }
@@ -367,17 +389,17 @@ void oc_case_moe_experts(oc *c, int i) {
   tri_moe_experts_args a;
   shape_experts(c, &s, i);
   oc_moe_build(c, &a, &s);
-  a.int8_activations = s.type == TRI_I8 && oc_chance(c, 60);
+  a.int8_activations = rounds_rows(c, &s, &a, i);
   bool poisoned = a.int8_activations && s.tokens && oc_chance(c, 50);
   if (poisoned)
     a.x.data[(size_t)(s.tokens - 1) * (size_t)a.x.ld + (size_t)oc_range(c, 0, s.h - 1)] = i % 8 < 4 ? NAN : INFINITY;
   snprintf(c->what, sizeof c->what, "moe_experts %s tokens %d h %d f %d experts %d+%d top_k %d act %d%s%s%s%s",
            tri_dtype_name(s.type), s.tokens, s.h, s.f, s.first, s.experts, s.top_k, s.act, s.gated ? " gated" : "",
-           s.bias ? " bias" : "", s.accumulate ? " accumulate" : "", a.int8_activations ? " int8 activations" : "");
+           s.bias ? " bias" : "", s.accumulate ? " accumulate" : "", a.int8_activations ? " rounded rows" : "");
   tri_moe_experts_args b = a;
   int choices = s.tokens * s.top_k;
   tri_dtype rows = oc_narrow_type(c);
-  if (rows != TRI_F32 && s.type != TRI_I8) rows = s.type;
+  if (rows != TRI_F32 && s.type <= TRI_BF16) rows = s.type;
   b.x = oc_device_narrow(c, &a.x, rows);
   b.out = oc_device_narrow(c, &a.out, rows == TRI_F32 || a.int8_activations || oc_chance(c, 50) ? TRI_F32 : rows);
   b.up = oc_device_weight(c, &a.up), b.down = oc_device_weight(c, &a.down);
@@ -391,7 +413,7 @@ void oc_case_moe_experts(oc *c, int i) {
     a.out.rows--, b.out.rows--;
   }
   if (a.int8_activations)
-    compare_rounded(c, &a.out, &b.out);
+    compare_rounded(c, s.type, &a.out, &b.out);
   else
     oc_compare(c, &a.out, &b.out, oc_narrow_limit(b.out.dtype, experts_limit(c, s.type, b.x.dtype)));
 }

@@ -51,6 +51,7 @@ float *oc_normals(oc *c, size_t n, float sigma);
 /* Random elements of a stored type, and of a weight with its scales, in a form that the tested backend takes. */
 void *oc_elements(oc *c, tri_dtype t, size_t n, float sigma);
 tri_weight oc_weight(oc *c, tri_dtype t, int n, int k);
+tri_weight oc_weight_in(oc *c, tri_dtype t, int n, int k, tri_groups groups);
 tri_weight oc_device_weight(oc *c, const tri_weight *w);
 /* rows x cols, now and then with a gap of NaN behind each row; poisoned: all NaN. */
 tri_mat oc_matrix(oc *c, int rows, int cols, bool poisoned);

@@ -117,12 +117,14 @@ static void name_groups(oc *c, tri_groups g) {
 }
 
 tri_weight oc_weight(oc *c, tri_dtype t, int n, int k) {
+  return oc_weight_in(c, t, n, k, t == TRI_F8_E4M3 ? some_groups(c, t) : (tri_groups){0});
+}
+
+tri_weight oc_weight_in(oc *c, tri_dtype t, int n, int k, tri_groups groups) {
   tri_weight w = {.dtype = t, .n = n, .k = k, .data = oc_elements(c, t, (size_t)n * (size_t)k, 0.5f)};
   if (t <= TRI_BF16) return w;
-  if (t == TRI_F8_E4M3) {
-    w.groups = some_groups(c, t);
-    name_groups(c, w.groups);
-  }
+  w.groups = groups;
+  if (t == TRI_F8_E4M3) name_groups(c, groups);
   size_t num = (size_t)tri_groups_down(w.groups, n) * (size_t)tri_groups_across(w.groups, k);
   float *scale = oc_normals(c, num, 0.002f);
   for (size_t i = 0; i < num; i++) scale[i] = fabsf(scale[i]) + 0.001f;

@@ -56,11 +56,11 @@ __device__ static inline const float *scales_of_row(const tri_weight &w, int row
   int down = g.rows > 1 ? (row + g.skip_row) / g.rows : row;
   return w.scale + (size_t)down * (size_t)across;
 }
-/* What a row's sum is multiplied with: 1 where its elements have their scales already. */
+/* The factor of a row's sum: 1 where its elements have their scales already. */
 __device__ static inline float scale_of_sum(const tri_weight &w, int row) {
   return w.scale && !w.groups.cols ? *scales_of_row(w, row) : 1;
 }
-/* What an element is multiplied with on its way to such a sum. */
+/* The factor of an element on its way to such a sum. */
 __device__ static inline float scale_of_element(const tri_weight &w, int row, int col) {
   return w.scale && w.groups.cols ? scales_of_row(w, row)[(col + w.groups.skip_col) / w.groups.cols] : 1;
 }
@@ -88,11 +88,21 @@ __device__ static inline float warp_max(float x) {
   return x;
 }
 
-/* A lane's part of the dot product of two rows of integers, by a warp. */
-__device__ static inline int int8_dot(const int8_t *x, const int8_t *w, int k) {
-  int sum = 0;
-  for (int j = threadIdx.x % WARP; j < k; j += WARP) sum += (int)x[j] * (int)w[j];
-  return sum;
+/* A lane's part of the dot product of elements j .. j + n - 1, of one group, of a row of x in w's type and a row of w,
+ * by a warp. */
+__device__ static inline float rounded_dot(const void *x, const tri_weight &w, size_t x_row, size_t w_row, int j,
+                                           int n) {
+  size_t k = (size_t)w.k, from = x_row * k + (size_t)j, with = w_row * k + (size_t)j;
+  float numbers = 0;
+  int integers = 0; /* their sum is exact in any order */
+  for (int i = threadIdx.x % WARP; i < n; i += WARP) {
+    size_t at = (size_t)i;
+    if (w.dtype == TRI_I8)
+      integers += (int)((const int8_t *)x)[from + at] * (int)((const int8_t *)w.data)[with + at];
+    else
+      numbers += load_as(x, w.dtype, from + at) * load_as(w.data, w.dtype, with + at);
+  }
+  return w.dtype == TRI_I8 ? (float)integers : numbers * scale_of_element(w, (int)w_row, j);
 }
 
 /* Over a block of whole warps, 1024 threads at most; every thread gets the result. room: [32], free for the next call

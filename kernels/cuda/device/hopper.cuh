@@ -215,6 +215,7 @@ template <int COUNT> __device__ static inline void mma_hold(int (&d)[COUNT]) {
  * w to 16 w + 15; a lane has rows lane / 4 (d[4 j], d[4 j + 1]) and + 8 (d[4 j + 2], d[4 j + 3]) and columns 8 j + 2
  * (lane % 4) and the next. From registers, a is as in mma.cuh. MN: b is MN-major. */
 template <typename T, int N, bool MN = false> struct wgmma;
+struct e4m3; /* device.cuh */
 
 #define WGMMA_LIST_4 "%0,%1,%2,%3"
 #define WGMMA_LIST_8 WGMMA_LIST_4 ",%4,%5,%6,%7"
@@ -284,8 +285,25 @@ WGMMA_SIZES(__half, "f16", true, "1")
                  : "l"(a), "l"(b), "r"((int)adds));                                                                    \
     }                                                                                                                  \
   };
+WGMMA_INT8(16, 8, "%8", "%9", "%10")
 WGMMA_INT8(32, 16, "%16", "%17", "%18")
 WGMMA_INT8(64, 32, "%32", "%33", "%34")
 WGMMA_INT8(128, 64, "%64", "%65", "%66")
+
+/* The same of numbers of e4m3, whose sums keep some 14 bits: short ones are to be added up elsewhere. */
+#define WGMMA_E4M3(N, COUNT, P0, P1, P2)                                                                               \
+  template <> struct wgmma<e4m3, N, false> {                                                                           \
+    __device__ static inline void run(float (&d)[COUNT], uint64_t a, uint64_t b, bool adds) {                          \
+      HOPPER_ASM("{\n.reg .pred p;\nsetp.ne.b32 p, " P2 ", 0;\n"                                                       \
+                 "wgmma.mma_async.sync.aligned.m64n" #N "k32.f32.e4m3.e4m3 {" WGMMA_LIST_##COUNT "}, " P0 ", " P1      \
+                                                                                                 ", p, 1, 1;\n}"       \
+                 : WGMMA_SUM_##COUNT("+f", 0)                                                                          \
+                 : "l"(a), "l"(b), "r"((int)adds));                                                                    \
+    }                                                                                                                  \
+  };
+WGMMA_E4M3(16, 8, "%8", "%9", "%10")
+WGMMA_E4M3(32, 16, "%16", "%17", "%18")
+WGMMA_E4M3(64, 32, "%32", "%33", "%34")
+WGMMA_E4M3(128, 64, "%64", "%65", "%66")
 
 #endif

@@ -22,9 +22,10 @@ typedef struct gemm_key {
   int in, out; /* cudaDataType_t */
   int epilogue, adds;
   int align_w, align_x, align_out, align_bias;
-  int asks, words[2]; /* whether the library may choose; of a tactic's algorithm, folded; 0: none */
+  int scale_w, scale_x; /* cublasLtMatmulMatrixScale_t; both 0: without scales */
+  int asks, words[2];   /* whether the library may choose; of a tactic's algorithm, folded; 0: none */
 } gemm_key;
-_Static_assert(sizeof(gemm_key) == 16 * sizeof(int), "no gaps");
+_Static_assert(sizeof(gemm_key) == 18 * sizeof(int), "no gaps");
 
 typedef struct gemm {
   gemm_key key;  /* m is 0: an empty slot */
@@ -66,6 +67,7 @@ size_t tri_cuda_matmul_version(void) { return cublasLtGetVersion(); }
 /* A bias must have the output's type, and ours are float32. The library's GELU is the one with tanh, in the precision
  * of 16-bit inputs. */
 bool tri_cuda_matmul_finishes(const tri_linear_args *a) {
+  if (a->w.dtype == TRI_F8_E4M3) return !a->bias && a->act == TRI_ACT_NONE;
   if (a->bias && (a->out.dtype != TRI_F32 || (uintptr_t)a->bias % LOAD_ALIGNMENT)) return false;
   return a->act == TRI_ACT_NONE || a->act == TRI_ACT_RELU || (a->act == TRI_ACT_GELU_TANH && a->w.dtype != TRI_F32);
 }
@@ -105,16 +107,33 @@ static bool lay_out(cublasLtMatrixLayoutOpaque_t *l, int type, int rows, int col
   return cublasLtMatrixLayoutInit(l, (cudaDataType_t)type, (uint64_t)rows, (uint64_t)cols, ld) == CUBLAS_STATUS_SUCCESS;
 }
 
+/* The vectors that a GEMM reads. */
+typedef struct gemm_vectors {
+  const float *bias, *scale_w, *scale_x;
+} gemm_vectors;
+
+/* The library wants to see them before it is asked, too. */
+static bool point_at(gemm *p, const gemm_vectors *v) {
+  bool biased = p->key.epilogue & CUBLASLT_EPILOGUE_BIAS, scaled = p->key.scale_w;
+  return (!biased || set(p, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &v->bias, sizeof v->bias)) &&
+         (!scaled || (set(p, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &v->scale_w, sizeof v->scale_w) &&
+                      set(p, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &v->scale_x, sizeof v->scale_x)));
+}
+
+static bool set_scale_modes(gemm *p) {
+  int32_t w = p->key.scale_w, x = p->key.scale_x;
+  return !w || (set(p, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, &w, sizeof w) &&
+                set(p, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, &x, sizeof x));
+}
+
 /* Row-major out[m, n] = x[m, k] w[n, k]^T is column-major out[n, m] = w^T x. Sums are float32, never of TF32. */
-static bool describe(gemm *p, const float *bias) {
+static bool describe(gemm *p, const gemm_vectors *v) {
   const gemm_key *key = &p->key;
   int32_t transposed = CUBLAS_OP_T;
   uint32_t epilogue = (uint32_t)key->epilogue;
-  bool biased = epilogue & CUBLASLT_EPILOGUE_BIAS;
   return cublasLtMatmulDescInit(&p->op, CUBLAS_COMPUTE_32F, CUDA_R_32F) == CUBLAS_STATUS_SUCCESS &&
          set(p, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof transposed) &&
-         set(p, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue) &&
-         (!biased || set(p, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias)) &&
+         set(p, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue) && set_scale_modes(p) && point_at(p, v) &&
          lay_out(&p->w, key->in, key->k, key->n, key->k) && lay_out(&p->x, key->in, key->k, key->m, key->ldx) &&
          lay_out(&p->out, key->out, key->n, key->m, key->ldo);
 }
@@ -230,7 +249,7 @@ int tri_cuda_matmul_propose(tri_backend *be, const tri_linear_args *a, const voi
   cublasLtMatmulHeuristicResult_t results[TRI_CUDA_PROPOSALS];
   gemm p = {.key = key_of(a, x, ldx)};
   int count = 0;
-  if (!lies_well(&p.key) || !describe(&p, a->bias)) return 0;
+  if (!lies_well(&p.key) || !describe(&p, &(gemm_vectors){.bias = a->bias})) return 0;
   p.key.align_w = p.key.align_x = packed_alignment(p.key.k, p.key.in);
   p.key.align_out = packed_alignment(p.key.n, p.key.out);
   int found = ask(tri_cuda_of(be)->gemms->handle, &p, most < TRI_CUDA_PROPOSALS ? most : TRI_CUDA_PROPOSALS, results);
@@ -257,27 +276,25 @@ static uint64_t fold(const uint64_t *words) {
 
 /* The GEMM of a key; if it is new, in the place of the one of its set that has been unused for longest. words: the
  * algorithm of a tactic, or NULL. */
-static gemm *find(struct tri_cuda_gemms *all, const gemm_key *key, const float *bias, const uint64_t *words) {
+static gemm *find(struct tri_cuda_gemms *all, const gemm_key *key, const gemm_vectors *v, const uint64_t *words) {
   gemm *slots = all->slots[tri_hash_bytes(TRI_HASH_SEED, key, sizeof *key) % SETS], *oldest = slots;
   for (int i = 0; i < SET; i++) {
     if (!memcmp(&slots[i].key, key, sizeof *key)) return &slots[i];
     if (slots[i].used < oldest->used) oldest = &slots[i];
   }
   *oldest = (gemm){.key = *key};
-  bool described = describe(oldest, bias);
+  bool described = describe(oldest, v);
   oldest->chosen = described && words && restore(all->handle, oldest, words);
   oldest->works = oldest->chosen || (described && key->asks && ask_for_best(all->handle, oldest));
   return oldest;
 }
 
-static bool launch(tri_cuda_impl *impl, gemm *p, const tri_linear_args *a, const void *x) {
+static bool launch(tri_cuda_impl *impl, gemm *p, const tri_linear_args *a, const void *x, const gemm_vectors *v) {
   float one = 1, beta = a->accumulate ? 1 : 0;
-  bool biased = p->key.epilogue & CUBLASLT_EPILOGUE_BIAS;
   const tri_cuda_lane *lane = &impl->lanes[impl->lane];
-  return (!biased || set(p, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &a->bias, sizeof a->bias)) &&
-         cublasLtMatmul(impl->gemms->handle, &p->op, &one, a->w.data, &p->w, x, &p->x, &beta, a->out.data, &p->out,
-                        a->out.data, &p->out, &p->algo, lane->blas_room, TRI_CUDA_BLAS_ROOM,
-                        lane->stream) == CUBLAS_STATUS_SUCCESS;
+  return point_at(p, v) && cublasLtMatmul(impl->gemms->handle, &p->op, &one, a->w.data, &p->w, x, &p->x, &beta,
+                                          a->out.data, &p->out, a->out.data, &p->out, &p->algo, lane->blas_room,
+                                          TRI_CUDA_BLAS_ROOM, lane->stream) == CUBLAS_STATUS_SUCCESS;
 }
 
 /* A GEMM that the library refused once is not tried again. */
@@ -290,13 +307,49 @@ bool tri_cuda_matmul(tri_backend *be, const tri_linear_args *a, const void *x, i
   key.asks = asks;
   key.words[0] = (int)(uint32_t)folded;
   key.words[1] = (int)(uint32_t)(folded >> 32);
-  gemm *p = find(all, &key, a->bias, words);
+  gemm_vectors v = {.bias = a->bias};
+  gemm *p = find(all, &key, &v, words);
   p->used = ++all->uses;
-  if (p->works) p->works = launch(impl, p, a, x);
+  if (p->works) p->works = launch(impl, p, a, x, &v);
   if (!p->works && p->chosen) { /* what the library had checked it then did not do: its own choice, from now on */
     p->chosen = false;
-    p->works = asks && ask_for_best(all->handle, p) && launch(impl, p, a, x);
+    p->works = asks && ask_for_best(all->handle, p) && launch(impl, p, a, x, &v);
   }
   impl->refused += words && !p->chosen;
+  return p->works;
+}
+
+/* ---- GEMMs of 8 bits ---- */
+
+/* The library's layouts of scales (cuBLAS 13.0, "Scaling Factors Layouts"): of weights [blocks of n, blocks of k], k's
+ * in fours; of rows [groups of k, rows], with rows in fours. */
+enum { BLOCK = 128, EIGHT_BIT_LINE = 16 };
+
+static bool blocks_lie_well(const tri_weight *w) {
+  const tri_groups *g = &w->groups;
+  return g->rows == BLOCK && g->cols == BLOCK && !g->skip_row && !g->skip_col && w->k % (4 * BLOCK) == 0;
+}
+
+bool tri_cuda_matmul_8bit_fits(const tri_linear_args *a) {
+  const tri_weight *w = &a->w;
+  bool form = w->dtype == TRI_F8_E4M3 && (tri_weight_is_blocked(w) ? blocks_lie_well(w) : w->groups.rows <= 1);
+  bool whole = w->k % EIGHT_BIT_LINE == 0 && w->n % EIGHT_BIT_LINE == 0 && a->out.ld % EIGHT_BIT_LINE == 0;
+  uintptr_t places = (uintptr_t)w->data | (uintptr_t)w->scale | (uintptr_t)a->out.data;
+  return form && whole && w->k && w->n && places % LOAD_ALIGNMENT == 0 && (!a->accumulate || a->act == TRI_ACT_NONE);
+}
+
+bool tri_cuda_matmul_8bit(tri_backend *be, const tri_linear_args *a, const tri_cuda_rounded *x) {
+  tri_cuda_impl *impl = tri_cuda_of(be);
+  struct tri_cuda_gemms *all = impl->gemms;
+  bool blocked = tri_weight_is_blocked(&a->w);
+  gemm_key key = key_of(a, x->q, a->w.k);
+  key.in = CUDA_R_8F_E4M3;
+  key.asks = 1;
+  key.scale_w = blocked ? CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F : CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
+  key.scale_x = blocked ? CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F : CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
+  gemm_vectors v = {.scale_w = a->w.scale, .scale_x = x->scales};
+  gemm *p = find(all, &key, &v, NULL);
+  p->used = ++all->uses;
+  if (p->works) p->works = launch(impl, p, a, x->q, &v);
   return p->works;
 }

@@ -19,7 +19,7 @@
 
 enum {
   FROM_ROWS = 3,    /* below, kernels of few rows that stream weights through registers begin sooner */
-  MOST_ROWS = 128,  /* where it pays at all (`opcheck --bench --op gated_mlp` prints both ways) */
+  MOST_ROWS = 64,   /* where it pays at all (`opcheck --bench --op gated_mlp` prints both ways) */
   WHOLE = 8,        /* elements in 16 bytes */
   AHEAD = 4,        /* steps before its end at which a tile's next one is taken from the queue */
   FEWEST_STEPS = 4, /* of a part of k */
@@ -69,6 +69,7 @@ template <typename F, typename R> __device__ static inline tile tile_of_mlp(cons
   t.output = (number - m.up_tiles) % m.slabs * R::ROWS;
   t.step = first_of_part(m, t.split) * STEPS_OF_TILE;
   t.steps = min(first_of_part(m, t.split + 1) * STEPS_OF_TILE, steps) - t.step;
+  t.k = t.step * F::STEP;
   return t;
 }
 
@@ -135,7 +136,7 @@ __device__ static void fetch_mlp(const mlp_work &m, const maps_of_mlp &maps, roo
       if (i == takes_at) before = atomicAdd(m.up.queue, 1);
       barrier_wait(&s.empty[at.stage], at.parity ^ 1);
       if (i >= begun) begin_mlp_step<F, BLOCKS, COLS>(maps, s, at.stage, t, i);
-      fetch_rows<F, BLOCKS, COLS>(of_rows, s, at.stage, t, (t.step + i) * F::STEP);
+      fetch_rows<F, BLOCKS, COLS>(m.up, of_rows, s, at.stage, t, t.k + i * F::STEP);
     }
     clear_if_last(m, tiles, before);
     number = (int)(gridDim.x + before);
@@ -186,7 +187,7 @@ __device__ static inline void do_tiles(const mlp_work &m, room<F, BLOCKS, COLS> 
     tile t = s.begun[at.stage];
     if (!t.steps) return;
     float d[BLOCKS][COLS / 2] = {};
-    multiply<F, BLOCKS, COLS, COLS, false, true>(t, s, at, d);
+    multiply<F, BLOCKS, COLS, COLS, false, true>(t, {}, s, at, d);
     if (t.second) {
       leave_part<BLOCKS, COLS>(m, t, t.output / R::ROWS, d);
     } else {
@@ -323,8 +324,8 @@ static int slabs_of(const tri_gated_mlp_args *a, int blocks) {
   return (a->down.w.n + 128 * blocks - 1) / (128 * blocks);
 }
 
-/* Large tiles read rows half as often from the second-level cache, which from 64 rows on is what bounds small ones.
- * They are for units of which most multiprocessors have a tile: fewer do not reach the rate of memory. */
+/* Large tiles read rows half as often from the second-level cache, which bounds small ones of 64 rows. They are for
+ * units of which most multiprocessors have a tile: fewer do not reach the rate of memory. */
 static bool fill_large_tiles(const tri_gated_mlp_args *a, int num_sms) { return up_tiles_of(a, 2) * 5 >= num_sms * 3; }
 
 /* Returns the steps of k that a block passes through until all is done, where each takes its tiles from the queue. */
@@ -369,8 +370,7 @@ static int splits_for(const tri_gated_mlp_args *a, const mlp_cut &c, int num_sms
 
 static mlp_cut cut_of(const tri_gated_mlp_args *a, int num_sms) {
   int rows = a->down.x.rows;
-  mlp_cut c = {2, 128, 1};
-  if (rows <= 64) c.cols = 64;
+  mlp_cut c = {2, 64, 1};
   if (rows <= 32) c.cols = rows <= 8 ? 8 : 32;
   if (rows <= 32 || !fill_large_tiles(a, num_sms)) c.blocks = 1;
   c.splits = splits_for(a, c, num_sms);
@@ -381,7 +381,7 @@ static bool is_known(tri_act act) {
   return act == TRI_ACT_SILU || act == TRI_ACT_SWIGLU_OAI || act == TRI_ACT_GELU_TANH || act == TRI_ACT_QUICK_GELU;
 }
 
-bool tri_cuda_gated_mlp_fits(const tri_gated_mlp_args *a, int num_sms) {
+bool tri_cuda_gated_mlp_fits(const tri_gated_mlp_args *a) {
   const tri_linear_args *up = &a->gated.up, *down = &a->down;
   const tri_mat *hidden = &a->gated.glu.out;
   tri_dtype t = up->w.dtype;
@@ -390,7 +390,7 @@ bool tri_cuda_gated_mlp_fits(const tri_gated_mlp_args *a, int num_sms) {
   bool types = (t == TRI_F16 || t == TRI_BF16) && up->x.dtype == t && hidden->dtype == t && down->w.dtype == t;
   bool whole = up->w.k % WHOLE == 0 && up->w.k && hidden->cols % WHOLE == 0 && hidden->cols && down->w.n &&
                up->x.ld % WHOLE == 0 && hidden->ld % WHOLE == 0 && places % 16 == 0;
-  bool pays = rows >= FROM_ROWS && rows <= MOST_ROWS && (rows <= 64 || fill_large_tiles(a, num_sms));
+  bool pays = rows >= FROM_ROWS && rows <= MOST_ROWS;
   return types && whole && pays && is_known(a->gated.glu.act) && down->act == TRI_ACT_NONE &&
          slabs_of(a, 1) <= TRI_CUDA_SLABS;
 }
@@ -465,8 +465,7 @@ static cudaError_t launch_cut(cudaStream_t stream, const tri_gated_mlp_args *a, 
   if (c.cols == 8) return launch<F, 1, 8>(stream, a, m, num_sms);
   if (c.cols == 32) return launch<F, 1, 32>(stream, a, m, num_sms);
   if (c.cols == 64 && c.blocks == 1) return launch<F, 1, 64>(stream, a, m, num_sms);
-  if (c.cols == 64) return launch<F, 2, 64>(stream, a, m, num_sms);
-  return launch<F, 2, 128>(stream, a, m, num_sms);
+  return launch<F, 2, 64>(stream, a, m, num_sms);
 }
 
 cudaError_t tri_cuda_gated_mlp(cudaStream_t stream, const tri_gated_mlp_args *a, void *workspace, unsigned *slabs,

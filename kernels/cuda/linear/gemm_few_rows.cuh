@@ -5,7 +5,7 @@
 #define TRI_KERNELS_CUDA_LINEAR_GEMM_FEW_ROWS_CUH
 
 #include "kernels/cuda/device/device.cuh"
-#include "kernels/cuda/linear/int8_rows.cuh"
+#include "kernels/cuda/linear/rounded_rows.cuh"
 
 enum { PIECE = 8, FEW_ROWS_WARPS = 4 };
 

@@ -78,8 +78,8 @@ static bool uses_library(const tri_backend *be, const tri_linear_args *a, const 
   return tactic->kind != TRI_TACTIC_OWN;
 }
 
-static bool is_int8(const tri_backend *be, const tri_linear_args *a) {
-  return tri_cuda_of(be)->is_hopper && tri_cuda_int8_fits(a);
+static bool is_8bit_gemm(const tri_backend *be, const tri_linear_args *a) {
+  return tri_cuda_of(be)->is_hopper && tri_cuda_8bit_fits(a);
 }
 
 /* ---- prompts with weights of int8 ----
@@ -107,6 +107,49 @@ static bool widens_weights(const tri_linear_args *a) { return can_widen(a) && a-
 
 size_t tri_cuda_int8_slab_bytes(const tri_linear_args *a) { return (size_t)slab_of(a) * (size_t)a->w.k * 2; }
 
+/* ---- prompts with rows of FP8 ----
+ *
+ * The library multiplies rows and weights of FP8 from some rows on faster than our own kernel; the last rows, where it
+ * wants fours of them, are the own kernel's. */
+
+enum { LIBRARY_8BIT_FROM = 65, FOURS = 4 };
+
+bool tri_cuda_prefers_library_8bit(const tri_linear_args *a) {
+  return a->int8_activations && a->x.rows >= LIBRARY_8BIT_FROM && tri_cuda_matmul_8bit_fits(a);
+}
+
+static tri_linear_args rows_of(const tri_linear_args *a, int first, int rows) {
+  tri_linear_args part = *a;
+  part.x.data = (float *)((char *)a->x.data + (size_t)first * (size_t)a->x.ld * tri_dtype_size(a->x.dtype));
+  part.out.data = (float *)((char *)a->out.data + (size_t)first * (size_t)a->out.ld * tri_dtype_size(a->out.dtype));
+  part.x.rows = part.out.rows = rows;
+  return part;
+}
+
+static tri_status library_8bit(tri_backend *be, const tri_linear_args *a) {
+  cudaStream_t stream = tri_cuda_stream(be);
+  int num_sms = tri_cuda_of(be)->num_sms, fours = tri_weight_is_blocked(&a->w) ? FOURS : 1;
+  int left = a->x.rows % fours, most = a->x.rows - left;
+  tri_linear_args part = rows_of(a, 0, most), last = rows_of(a, most, left);
+  if (!tri_cuda_prefers_library_8bit(a)) return TRI_UNSUPPORTED;
+  tri_cuda_rounded x = tri_cuda_round(stream, part.x, &a->w, be->workspace);
+  if (!tri_cuda_matmul_8bit(be, &part, &x)) return TRI_UNSUPPORTED;
+  tri_cuda_epilogue(stream, &part);
+  if (left) tri_cuda_note(be, tri_cuda_8bit_linear(stream, &last, be->workspace, tri_cuda_queue_of(be), num_sms));
+  return TRI_OK;
+}
+
+/* Returns the bytes of our own kernel, for all rows or for the last ones, which the library leaves to it. */
+static size_t workspace_8bit(const tri_linear_args *a, int num_sms) {
+  size_t whole = tri_cuda_8bit_workspace(a, num_sms), rest = 0;
+  for (int left = 1; left < FOURS && tri_cuda_prefers_library_8bit(a); left++) {
+    tri_linear_args last = rows_of(a, 0, left);
+    size_t bytes = tri_cuda_8bit_workspace(&last, num_sms);
+    if (bytes > rest) rest = bytes;
+  }
+  return whole > rest ? whole : rest;
+}
+
 /* ---- any GEMM ---- */
 
 /* Weights of float32 take such rows alone. */
@@ -122,7 +165,7 @@ static tri_linear_args with_rows_at(const tri_linear_args *a, void *rows) {
 
 static size_t workspace_of(const tri_backend *be, const tri_linear_args *a) {
   if (widens_weights(a)) return tri_cuda_int8_slab_bytes(a);
-  if (is_int8(be, a)) return tri_cuda_int8_workspace(a, tri_cuda_of(be)->num_sms);
+  if (is_8bit_gemm(be, a)) return workspace_8bit(a, tri_cuda_of(be)->num_sms);
   if (!uses_library(be, a, tactic_for(be, a))) return tri_cuda_own_linear_workspace(a);
   return a->w.dtype == a->x.dtype ? 0 : (size_t)a->x.rows * (size_t)a->w.k * 2;
 }
@@ -196,10 +239,11 @@ void tri_cuda_linear(tri_backend *be, const tri_linear_args *given) {
   }
   const tri_tactic *tactic = tactic_for(be, a);
   if (uses_library(be, a, tactic) && library_linear(be, a, tactic)) return;
+  if (library_8bit(be, a) == TRI_OK) return;
   if (widens_weights(a))
     widened_linear(be, a);
-  else if (is_int8(be, a))
-    tri_cuda_note(be, tri_cuda_int8_linear(tri_cuda_stream(be), a, be->workspace, tri_cuda_queue_of(be),
+  else if (is_8bit_gemm(be, a))
+    tri_cuda_note(be, tri_cuda_8bit_linear(tri_cuda_stream(be), a, be->workspace, tri_cuda_queue_of(be),
                                            tri_cuda_of(be)->num_sms));
   else if (is_skinny(be, a))
     tri_cuda_note(be, tri_cuda_skinny(tri_cuda_stream(be), a));

@@ -136,6 +136,9 @@ static bool is_aligned(const tri_linear_args &a) {
   return a.w.k % of_w == 0 && a.x.ld % of_x == 0 && (uintptr_t)a.x.data % 16 == 0 && (uintptr_t)a.w.data % 16 == 0;
 }
 
+/* Rows become integers on the way; they are rounded to e4m3 elsewhere. */
+static bool rounds_elsewhere(const tri_linear_args &a) { return a.int8_activations && a.w.dtype == TRI_F8_E4M3; }
+
 template <typename T, typename X, bool ROUNDS, int ROWS>
 static void few_rows_gated(cudaStream_t stream, const tri_gated_linear_args &a) {
   unsigned width = (unsigned)a.up.w.n / 2;
@@ -159,7 +162,7 @@ template <typename X> static void gated_int8(cudaStream_t stream, const tri_gate
 bool tri_cuda_gated_fits(const tri_gated_linear_args *a) {
   const tri_linear_args &up = a->up;
   bool types = up.x.dtype != TRI_F32 && (up.x.dtype == up.w.dtype || is_8bit(up.w.dtype));
-  return types && up.x.rows <= 2 && is_aligned(up);
+  return types && up.x.rows <= 2 && !rounds_elsewhere(up) && is_aligned(up);
 }
 
 void tri_cuda_gated(cudaStream_t stream, const tri_gated_linear_args *a) {
@@ -231,19 +234,17 @@ __global__ static void tiles_kernel(tri_linear_args a) {
         finish(a, row0 + ty * 4 + i, col0 + tx * 4 + j, sum[i][j]);
 }
 
-/* ---- int8 activations, of any shape ---- */
+/* ---- rounded activations, of any shape ---- */
 
-/* A GEMM of rounded rows with int8 weights, a warp for each result. x [M, k], w [n, k], out [M, n]. Grid (M, n / 8),
- * 256 threads. */
-__global__ static void int8_kernel(tri_linear_args a, tri_cuda_rounded x) {
+/* A GEMM of rounded rows with weights of 8 bits, a warp for each result. x [M, k], w [n, k], out [M, n]. Grid (M, n /
+ * 8), 256 threads. */
+__global__ static void rounded_kernel(tri_linear_args a, tri_cuda_rounded x) {
   int col = blockIdx.y * COLUMN_WARPS + threadIdx.x / WARP, lane = threadIdx.x % WARP, row = blockIdx.x;
-  size_t k = (size_t)a.w.k;
-  const int8_t *q = x.q + (size_t)row * k, *w = (const int8_t *)a.w.data + (size_t)col * k;
   float sum = 0;
   if (col >= a.w.n) return;
   for (int j = 0; j < a.w.k; j += TRI_INT8_GROUP)
     sum += x.scales[(size_t)(j / TRI_INT8_GROUP) * (size_t)x.ld + row] *
-           (float)int8_dot(q + j, w + j, min(a.w.k - j, TRI_INT8_GROUP));
+           rounded_dot(x.q, a.w, (size_t)row, (size_t)col, j, min(a.w.k - j, TRI_INT8_GROUP));
   sum = warp_sum(sum);
   if (!lane) finish(a, row, col, sum);
 }
@@ -283,7 +284,7 @@ template <typename W> static void narrow(cudaStream_t stream, const tri_linear_a
 
 /* ---- our own GEMMs ---- */
 
-static bool is_few(const tri_linear_args *a) { return a->x.rows <= 2 * FEW && is_aligned(*a); }
+static bool is_few(const tri_linear_args *a) { return a->x.rows <= 2 * FEW && !rounds_elsewhere(*a) && is_aligned(*a); }
 
 size_t tri_cuda_own_linear_workspace(const tri_linear_args *a) {
   return a->int8_activations && !is_few(a) ? tri_cuda_rounded_bytes(a->x.rows, a->w.k) : 0;
@@ -298,8 +299,8 @@ void tri_cuda_own_linear(cudaStream_t stream, const tri_linear_args *a, void *wo
   } else if (is_few(a)) {
     few_rows_as_stored(stream, *a);
   } else if (a->int8_activations) {
-    tri_cuda_rounded x = tri_cuda_round(stream, a->x, workspace);
-    int8_kernel<<<dim3(m, columns), COLUMN_WARPS * WARP, 0, stream>>>(*a, x);
+    tri_cuda_rounded x = tri_cuda_round(stream, a->x, &a->w, workspace);
+    rounded_kernel<<<dim3(m, columns), COLUMN_WARPS * WARP, 0, stream>>>(*a, x);
   } else if (m <= 2 * FEW) {
     for (int i = 0; i < m; i += FEW) columns_kernel<<<columns, COLUMN_WARPS * WARP, 0, stream>>>(*a, i);
   } else {

@@ -30,18 +30,30 @@ template <typename W> struct weight_fragments {
       : a{{w.low.x, w.high.x, w.low.y, w.high.y}, {w.low.z, w.high.z, w.low.w, w.high.w}} {}
 };
 
-/* Two integers, the low bytes of a word's halves, as two of T, which is exact. */
-template <typename T> __device__ static inline uint32_t widen_pair(uint32_t bytes);
+/* Two elements of W, the low bytes of a word's halves, as two of T, which is exact. */
+template <typename W, typename T> __device__ static inline uint32_t widen_pair(uint32_t bytes);
 /* 128 + the seven low bits has no other bits in bf16; of it go 128, or 256 where the sign is set: 0x4300 and 0x4380. */
-template <> __device__ inline uint32_t widen_pair<__nv_bfloat16>(uint32_t bytes) {
+template <> __device__ inline uint32_t widen_pair<int8_t, __nv_bfloat16>(uint32_t bytes) {
   uint32_t low = (bytes & 0x007f007fu) | 0x43004300u, base = (bytes & 0x00800080u) | 0x43004300u;
   __nv_bfloat162 d = __hsub2(*(__nv_bfloat162 *)&low, *(__nv_bfloat162 *)&base);
   return *(uint32_t *)&d;
 }
 /* 1024 + 128 + q has q + 128 as its low byte. */
-template <> __device__ inline uint32_t widen_pair<__half>(uint32_t bytes) {
+template <> __device__ inline uint32_t widen_pair<int8_t, __half>(uint32_t bytes) {
   uint32_t biased = bytes ^ 0x64806480u, base = 0x64806480u;
   __half2 d = __hsub2(*(__half2 *)&biased, *(__half2 *)&base);
+  return *(uint32_t *)&d;
+}
+/* A code's exponent and fraction in the place of T's are the number times a power of two, subnormals too: T's bias is
+ * 127 or 15, the code's 7. */
+template <> __device__ inline uint32_t widen_pair<e4m3, __nv_bfloat16>(uint32_t bytes) {
+  uint32_t small = (bytes << 4 & 0x07f007f0u) | (bytes << 8 & 0x80008000u), power = 0x7b807b80u; /* 2^120 */
+  __nv_bfloat162 d = __hmul2(*(__nv_bfloat162 *)&small, *(__nv_bfloat162 *)&power);
+  return *(uint32_t *)&d;
+}
+template <> __device__ inline uint32_t widen_pair<e4m3, __half>(uint32_t bytes) {
+  uint32_t small = (bytes << 7 & 0x3f803f80u) | (bytes << 8 & 0x80008000u), power = 0x5c005c00u; /* 2^8 */
+  __half2 d = __hmul2(*(__half2 *)&small, *(__half2 *)&power);
   return *(uint32_t *)&d;
 }
 enum { LOW_PAIR = 0x4140, HIGH_PAIR = 0x4342 }; /* of a word's bytes, with zeros from another one */
@@ -55,10 +67,10 @@ template <typename T> struct weight_fragments<widened_int8<T>> {
     const uint32_t low[4] = {w.low.x, w.low.y, w.low.z, w.low.w}, high[4] = {w.high.x, w.high.y, w.high.z, w.high.w};
 #pragma unroll
     for (int i = 0; i < COUNT; i++) {
-      a[i][0] = widen_pair<T>(__byte_perm(low[i], 0, LOW_PAIR));
-      a[i][1] = widen_pair<T>(__byte_perm(high[i], 0, LOW_PAIR));
-      a[i][2] = widen_pair<T>(__byte_perm(low[i], 0, HIGH_PAIR));
-      a[i][3] = widen_pair<T>(__byte_perm(high[i], 0, HIGH_PAIR));
+      a[i][0] = widen_pair<int8_t, T>(__byte_perm(low[i], 0, LOW_PAIR));
+      a[i][1] = widen_pair<int8_t, T>(__byte_perm(high[i], 0, LOW_PAIR));
+      a[i][2] = widen_pair<int8_t, T>(__byte_perm(low[i], 0, HIGH_PAIR));
+      a[i][3] = widen_pair<int8_t, T>(__byte_perm(high[i], 0, HIGH_PAIR));
     }
   }
 };

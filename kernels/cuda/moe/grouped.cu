@@ -19,8 +19,8 @@ enum {
 
 bool tri_cuda_moe_grouped_fits(const tri_moe_experts_args *a) {
   tri_dtype t = a->up.dtype;
-  int whole_k = t == TRI_I8 ? 2 * EIGHT : EIGHT; /* 16 bytes */
-  bool types = t != TRI_F32 && a->down.dtype == t && (a->x.dtype == TRI_F32 || a->x.dtype == t || t == TRI_I8);
+  int whole_k = is_8bit(t) ? 2 * EIGHT : EIGHT; /* 16 bytes */
+  bool types = t != TRI_F32 && a->down.dtype == t && (a->x.dtype == TRI_F32 || a->x.dtype == t || is_8bit(t));
   bool units = a->gated && (a->act == TRI_ACT_SILU || a->act == TRI_ACT_SWIGLU_OAI);
   bool whole = a->up.k % whole_k == 0 && a->down.k % whole_k == 0 && a->x.ld % EIGHT == 0 && a->up.k && a->down.k;
   uintptr_t places = (uintptr_t)a->x.data | (uintptr_t)a->up.data | (uintptr_t)a->down.data | (uintptr_t)a->out.data;
@@ -29,8 +29,13 @@ bool tri_cuda_moe_grouped_fits(const tri_moe_experts_args *a) {
 
 /* ---- shapes ---- */
 
-/* Tiles of a pair are small enough for the ends of rounds to count. Integers become others between the GEMMs. */
-static bool is_pair(const tri_moe_experts_args *a, int cols) { return a->up.dtype != TRI_I8 && cols <= MOST_PAIRED; }
+/* True where blocks of k begin before a weight's first column, as they do not in rows. */
+static bool begins_inside(const tri_moe_experts_args *a) { return a->up.groups.skip_col || a->down.groups.skip_col; }
+
+/* Tiles of a pair are small enough for the ends of rounds to count. Rounded rows become others between the GEMMs. */
+static bool is_pair(const tri_moe_experts_args *a, int cols) {
+  return !a->int8_activations && cols <= MOST_PAIRED && (!is_8bit(a->up.dtype) || begins_inside(a));
+}
 
 /* How a GEMM is cut: tiles of 128 * blocks rows of weights and cols rows, and k into parts. */
 struct cut {
@@ -45,12 +50,24 @@ static double busy_share(int64_t tiles, int num_sms) {
 
 /* Columns for the rows that an expert has on average: tiles of few, because tokens choose unevenly. */
 static int columns_for(const tri_moe_experts_args *a) {
-  int most_of_64 = a->up.dtype == TRI_I8 ? 96 : 48;
+  int most_of_64 = is_8bit(a->up.dtype) ? 96 : 48;
   int64_t average = ((int64_t)a->x.rows * a->top_k + a->num_experts - 1) / a->num_experts;
-  if (a->x.rows <= FEW || (a->up.dtype == TRI_I8 && average <= FEW / 4)) return FEW;
+  bool rounds = a->int8_activations && a->up.dtype == TRI_F8_E4M3, few = a->x.rows <= FEW;
+  if (rounds && (few || average <= FEW / 4)) return 32;
+  if (few || (is_8bit(a->up.dtype) && average <= FEW / 4)) return FEW;
   if (a->x.rows <= 32 || average <= 16) return 32;
   return average <= most_of_64 ? 64 : 128;
 }
+
+/* True where rows of 16 bits become two terms of 8, as in linear/gemm_8bit.cu. */
+static bool has_two_terms(const tri_moe_experts_args *a) {
+  return is_8bit(a->up.dtype) && !a->int8_activations && columns_for(a) <= 64 && !begins_inside(a);
+}
+static bool is_rounded(const tri_moe_experts_args *a) { return a->int8_activations || has_two_terms(a); }
+
+/* True where sums are made in parts that are added to others: with few rows those are few, else they leave no registers
+ * for tiles of twice as many outputs. */
+static bool has_parts(const tri_moe_experts_args *a) { return is_rounded(a) || a->up.dtype == TRI_F8_E4M3; }
 
 /* Parts of k: where one round has all tiles, as few as fill the device. Else as many as make rounds short, because how
  * many experts have rows is known on the device alone, and the last round is full only by chance. */
@@ -66,12 +83,13 @@ static int splits_for(int64_t tiles, int steps, int num_sms) {
 /* lines: rows of weights of an expert. */
 static cut cut_for(const tri_moe_experts_args *a, int lines, int k, bool may_split, int num_sms) {
   int64_t choices = (int64_t)a->x.rows * a->top_k, experts = choices < a->num_experts ? choices : a->num_experts;
-  int step = a->int8_activations ? LINE : LINE / 2, steps = (k + step - 1) / step;
+  int step = is_rounded(a) ? LINE : LINE / 2, steps = (k + step - 1) / step;
   cut c = {2, columns_for(a), 1};
-  if (a->int8_activations && c.cols > MOST_SPLIT) c.blocks = 1; /* sums of integers and of floats take registers */
+  if (has_parts(a) && c.cols > MOST_SPLIT) c.blocks = 1;
   if (c.cols > MOST_SPLIT) return c;
   int64_t tiles = experts * ((lines + 255) / 256);
-  if (is_pair(a, c.cols) || tiles < ENOUGH_ROUNDS * num_sms) c.blocks = 1;
+  bool apart = a->up.dtype == TRI_F8_E4M3 && c.cols > FEW; /* sums of a group of k */
+  if (apart || is_pair(a, c.cols) || tiles < ENOUGH_ROUNDS * num_sms) c.blocks = 1;
   tiles = experts * ((lines + c.blocks * 128 - 1) / (c.blocks * 128));
   if (may_split) c.splits = splits_for(tiles, steps, num_sms);
   return c;
@@ -105,7 +123,10 @@ static areas areas_of(const tri_moe_experts_args *a, int num_sms) {
   size_t rows = (size_t)a->x.rows * (size_t)a->top_k, h = (size_t)a->x.cols, f = (size_t)a->down.k;
   size_t splits = (size_t)down_cut(a, num_sms).splits, part = splits > 1 ? splits * sizeof(float) : 2;
   areas s = {0, aligned(rows * f * 2), 0, aligned(rows * h * part)};
-  if (a->int8_activations) {
+  if (has_two_terms(a)) {
+    s.x = tri_cuda_two_terms_bytes(a->x.rows, a->x.cols);
+    s.rounded = tri_cuda_two_terms_bytes((int)rows, a->down.k);
+  } else if (a->int8_activations) {
     s.x = tri_cuda_rounded_bytes(a->x.rows, a->x.cols);
     s.rounded = tri_cuda_rounded_bytes((int)rows, a->down.k);
   } else if (a->x.dtype == TRI_F32) {
@@ -124,6 +145,7 @@ size_t tri_cuda_moe_grouped_workspace(const tri_moe_experts_args *a, int num_sms
 static tri_dtype stored_as(const __half *) { return TRI_F16; }
 static tri_dtype stored_as(const __nv_bfloat16 *) { return TRI_BF16; }
 static tri_dtype stored_as(const int8_t *) { return TRI_I8; }
+static tri_dtype stored_as(const e4m3 *) { return TRI_F8_E4M3; }
 
 /* rows: of a tile. PAIRS: of gates and ups. */
 template <typename F, int ROWS, bool PAIRS>
@@ -159,7 +181,7 @@ static cudaError_t launch(cudaStream_t stream, const grouped &g, const void *w, 
   static_assert(sizeof(R) <= ROOM, "of a block");
   cudaError_t error = allow_shared<grouped_kernel<F, BLOCKS, COLS, PAIRS, PAIRS>>(bytes);
   uint64_t k = (uint64_t)g.k;
-  tri_tiling rows = {2, {k, (uint64_t)g.most_rows}, {0, k * sizeof(X)}, {LINE / sizeof(X), R::BOX}};
+  tri_tiling rows = {2, {k, (uint64_t)(F::TERMS * g.most_rows)}, {0, k * sizeof(X)}, {LINE / sizeof(X), R::BOX}};
   tri_tiling scales = {
       2, {(uint64_t)g.most_rows, (uint64_t)tri_int8_groups(g.k)}, {0, (uint64_t)g.ld_scale * 4}, {COLS + 4, 1}};
   maps_of_gemm maps = {};
@@ -174,23 +196,34 @@ static cudaError_t launch(cudaStream_t stream, const grouped &g, const void *w, 
 
 template <typename F, bool PAIRS>
 static cudaError_t launch_cut(cudaStream_t stream, const grouped &g, const void *w, const cut &c, int num_sms) {
-  enum { BLOCKS = F::GROUPED ? 1 : 2 };
-  if constexpr (F::SCALES) {
+  enum { MOST_BLOCKS = F::GROUPED || F::BLOCKED ? 1 : 2, WIDE = F::BLOCKED ? 1 : 2 };
+  if constexpr (F::HAS_FEW) {
     if (c.cols == FEW && c.blocks == 1) return launch<F, 1, FEW, PAIRS>(stream, g, w, num_sms);
     if (c.cols == FEW) return launch<F, 2, FEW, PAIRS>(stream, g, w, num_sms);
-    if (c.cols == 32 && c.blocks == 1) return launch<F, 1, 32, PAIRS>(stream, g, w, num_sms);
-    if (c.cols == 32) return launch<F, 2, 32, PAIRS>(stream, g, w, num_sms);
-    if (c.cols == 64) return launch<F, BLOCKS, 64, PAIRS>(stream, g, w, num_sms);
   }
-  return launch<F, BLOCKS, 128, PAIRS>(stream, g, w, num_sms);
+  if constexpr (F::EIGHT_BITS) {
+    if (c.cols == 32 && c.blocks == 1) return launch<F, 1, 32, PAIRS>(stream, g, w, num_sms);
+    if (c.cols == 32) return launch<F, WIDE, 32, PAIRS>(stream, g, w, num_sms);
+    if (c.cols == 64) return launch<F, MOST_BLOCKS, 64, PAIRS>(stream, g, w, num_sms);
+  }
+  if constexpr (F::TERMS > 1) {
+    return cudaErrorInvalidValue; /* never of so many columns */
+  } else {
+    return launch<F, MOST_BLOCKS, 128, PAIRS>(stream, g, w, num_sms);
+  }
 }
 
 template <typename F>
 static cudaError_t launch_pair_cut(cudaStream_t stream, const pair_of_mmas &p, const tri_moe_experts_args *a, int cols,
                                    int num_sms) {
-  if (cols == FEW) return launch_pair<F, 1, FEW>(stream, p, a->up.data, a->down.data, num_sms);
-  if (cols == 32) return launch_pair<F, 1, 32>(stream, p, a->up.data, a->down.data, num_sms);
-  return launch_pair<F, 2, 64>(stream, p, a->up.data, a->down.data, num_sms);
+  if constexpr (F::GROUPED) {
+    return cudaErrorInvalidValue; /* never a pair */
+  } else {
+    if (cols == FEW) return launch_pair<F, 1, FEW>(stream, p, a->up.data, a->down.data, num_sms);
+    if (cols == 32) return launch_pair<F, 1, 32>(stream, p, a->up.data, a->down.data, num_sms);
+    constexpr int blocks = F::BLOCKED ? 1 : 2;
+    return launch_pair<F, blocks, 64>(stream, p, a->up.data, a->down.data, num_sms);
+  }
 }
 
 /* ---- both GEMMs ---- */
@@ -206,7 +239,7 @@ static grouped first_gemm(const tri_moe_experts_args *a) {
   g.ld = a->x.ld;
   g.k = a->up.k;
   g.outputs = g.ld_out = a->down.k;
-  g.w_scale = a->up.scale;
+  set_form(g, a->up);
   g.bias = a->up_bias;
   set_glu(g, a->act, a->glu_limit);
   g.splits = 1;
@@ -220,7 +253,7 @@ static void turn_to_second(const tri_moe_experts_args *a, const cut &c, grouped 
   g.choice = NULL;
   g.k = g.ld = a->down.k;
   g.outputs = g.ld_out = a->up.k;
-  g.w_scale = a->down.scale;
+  set_form(g, a->down);
   g.bias = a->down_bias;
   g.splits = c.splits;
   g.out = out;
@@ -238,42 +271,19 @@ static cudaError_t add_choices_up(cudaStream_t stream, const tri_moe_experts_arg
 
 /* The type of hidden rows and of results. */
 static tri_dtype narrow_type(const tri_moe_experts_args *a) {
-  if (a->up.dtype != TRI_I8) return a->up.dtype;
+  if (!is_8bit(a->up.dtype)) return a->up.dtype;
   return a->x.dtype == TRI_F16 ? TRI_F16 : TRI_BF16;
 }
 
-template <typename T>
-static cudaError_t run(cudaStream_t stream, const tri_moe_experts_args *a, char *workspace, unsigned *slabs,
-                       int num_sms) {
-  typedef factors<T, T, T> F;
-  areas s = areas_of(a, num_sms);
-  cut up = up_cut(a, num_sms), down = down_cut(a, num_sms);
-  grouped g = first_gemm(a);
-  g.out = workspace + s.x;
-  g.queue = slabs + TRI_CUDA_SLABS;
-  if (a->x.dtype == TRI_F32) {
-    tri_cuda_narrow(stream, &a->x, a->up.dtype, workspace);
-    g.x = workspace;
-    g.ld = a->x.cols;
-  }
-  grouped second = g;
-  turn_to_second(a, down, second, workspace + s.x + s.hidden, slabs, num_sms);
-  cudaError_t e = cudaSuccess;
-  if (is_pair(a, up.cols)) {
-    e = launch_pair_cut<F>(stream, {g, second, slabs + TRI_CUDA_SLABS + TRI_CUDA_QUEUES}, a, up.cols, num_sms);
-  } else {
-    e = launch_cut<F, true>(stream, g, a->up.data, up, num_sms);
-    if (e == cudaSuccess) e = launch_cut<F, false>(stream, second, a->down.data, down, num_sms);
-  }
-  return e == cudaSuccess ? add_choices_up(stream, a, second, a->up.dtype) : e;
-}
-
 /* Makes x the rows of g, as integers or in their 16-bit type. */
-static void take_rows(cudaStream_t stream, const tri_moe_experts_args *a, const tri_mat &x, void *to, grouped &g) {
+static void take_rows(cudaStream_t stream, const tri_moe_experts_args *a, const tri_weight &w, const tri_mat &x,
+                      void *to, grouped &g) {
   g.x = x.data;
   g.ld = x.ld;
-  if (a->int8_activations) {
-    tri_cuda_rounded r = tri_cuda_round(stream, x, to);
+  if (is_rounded(a)) {
+    bool twice = has_two_terms(a);
+    tri_cuda_rounded r = twice ? tri_cuda_two_terms(stream, x, &w, to) : tri_cuda_round(stream, x, &w, to);
+    g.term_rows = x.rows;
     g.x = r.q;
     g.x_scale = r.scales;
     g.ld_scale = r.ld;
@@ -285,40 +295,48 @@ static void take_rows(cudaStream_t stream, const tri_moe_experts_args *a, const 
   }
 }
 
-/* With weights of int8. Hidden rows become integers between the GEMMs where activations are. */
+/* Hidden rows become integers between the GEMMs where activations are. */
 template <typename F>
-static cudaError_t run_int8(cudaStream_t stream, const tri_moe_experts_args *a, char *workspace, unsigned *slabs,
-                            int num_sms) {
+static cudaError_t run(cudaStream_t stream, const tri_moe_experts_args *a, char *workspace, unsigned *slabs,
+                       int num_sms) {
   areas s = areas_of(a, num_sms);
   cut up = up_cut(a, num_sms), down = down_cut(a, num_sms);
   char *at = workspace + s.x;
   tri_mat hidden = {(float *)at, a->x.rows * a->top_k, a->down.k, a->down.k, narrow_type(a)};
   grouped g = first_gemm(a);
-  take_rows(stream, a, a->x, workspace, g);
+  take_rows(stream, a, a->up, a->x, workspace, g);
   g.out = at;
   g.queue = slabs + TRI_CUDA_SLABS;
-  cudaError_t e = launch_cut<F, true>(stream, g, a->up.data, up, num_sms);
-  if (e != cudaSuccess) return e;
-  turn_to_second(a, down, g, at + s.hidden + s.rounded, slabs, num_sms);
-  take_rows(stream, a, hidden, at + s.hidden, g);
-  if ((e = launch_cut<F, false>(stream, g, a->down.data, down, num_sms)) != cudaSuccess) return e;
-  return add_choices_up(stream, a, g, narrow_type(a));
+  grouped second = g;
+  turn_to_second(a, down, second, at + s.hidden + s.rounded, slabs, num_sms);
+  cudaError_t e = cudaSuccess;
+  if (is_pair(a, up.cols)) {
+    e = launch_pair_cut<F>(stream, {g, second, slabs + TRI_CUDA_SLABS + TRI_CUDA_QUEUES}, a, up.cols, num_sms);
+  } else {
+    e = launch_cut<F, true>(stream, g, a->up.data, up, num_sms);
+    if (e == cudaSuccess) take_rows(stream, a, a->down, hidden, at + s.hidden, second);
+    if (e == cudaSuccess) e = launch_cut<F, false>(stream, second, a->down.data, down, num_sms);
+  }
+  return e == cudaSuccess ? add_choices_up(stream, a, second, narrow_type(a)) : e;
 }
 
 template <typename T>
-static cudaError_t run_int8_of(cudaStream_t stream, const tri_moe_experts_args *a, char *workspace, unsigned *slabs,
-                               int num_sms) {
-  if (a->int8_activations) return run_int8<factors<int8_t, int8_t, T>>(stream, a, workspace, slabs, num_sms);
-  return run_int8<factors<int8_t, T, T>>(stream, a, workspace, slabs, num_sms);
+static cudaError_t run_types(cudaStream_t stream, const tri_moe_experts_args *a, char *workspace, unsigned *slabs,
+                             int num_sms) {
+  bool fp8 = a->up.dtype == TRI_F8_E4M3, twice = has_two_terms(a);
+  if (fp8 && twice) return run<factors<e4m3, e4m3, T, 2>>(stream, a, workspace, slabs, num_sms);
+  if (twice) return run<factors<int8_t, int8_t, T, 2>>(stream, a, workspace, slabs, num_sms);
+  if (fp8 && a->int8_activations) return run<factors<e4m3, e4m3, T>>(stream, a, workspace, slabs, num_sms);
+  if (fp8) return run<factors<e4m3, T, T>>(stream, a, workspace, slabs, num_sms);
+  if (a->up.dtype != TRI_I8) return run<factors<T, T, T>>(stream, a, workspace, slabs, num_sms);
+  if (a->int8_activations) return run<factors<int8_t, int8_t, T>>(stream, a, workspace, slabs, num_sms);
+  return run<factors<int8_t, T, T>>(stream, a, workspace, slabs, num_sms);
 }
 
 cudaError_t tri_cuda_moe_grouped(cudaStream_t stream, const tri_moe_experts_args *a, void *workspace, unsigned *slabs,
                                  int num_sms) {
   char *at = (char *)workspace;
-  bool f16 = narrow_type(a) == TRI_F16;
   if (!a->x.rows) return cudaSuccess;
-  if (a->up.dtype == TRI_I8)
-    return f16 ? run_int8_of<__half>(stream, a, at, slabs, num_sms)
-               : run_int8_of<__nv_bfloat16>(stream, a, at, slabs, num_sms);
-  return f16 ? run<__half>(stream, a, at, slabs, num_sms) : run<__nv_bfloat16>(stream, a, at, slabs, num_sms);
+  if (narrow_type(a) == TRI_F16) return run_types<__half>(stream, a, at, slabs, num_sms);
+  return run_types<__nv_bfloat16>(stream, a, at, slabs, num_sms);
 }

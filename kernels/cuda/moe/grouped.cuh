@@ -13,6 +13,7 @@
 #ifndef TRI_KERNELS_CUDA_MOE_GROUPED_CUH
 #define TRI_KERNELS_CUDA_MOE_GROUPED_CUH
 
+#include "kernels/cuda/linear/rounded_rows.cuh"
 #include "kernels/cuda/moe/combine.cuh"
 #include "kernels/cuda/moe/fragments.cuh"
 #include "kernels/cuda/moe/results.cuh"
@@ -50,9 +51,13 @@ template <typename F, int COLS> struct gathering {
 #pragma unroll
     for (int i = 0; i < EACH; i++) {
       int row = line + i * LINES;
-      bool there = from[i] >= 0 && at < g.k;
+      bool there = from[i] >= 0 && at >= 0 && at < g.k;
       const X *x = (const X *)g.x + (there ? (size_t)from[i] * (size_t)g.ld + (size_t)at : 0);
-      if (row < COLS) copy_async(to + row * LINE + ((piece ^ (row & 7)) << 4), x, there);
+      if (row >= COLS) continue;
+#pragma unroll
+      for (int term = 0; term < F::TERMS; term++)
+        copy_async(to + (term * COLS + row) * LINE + ((piece ^ (row & 7)) << 4),
+                   x + (there ? (size_t)term * (size_t)g.term_rows * (size_t)g.ld : 0), there);
     }
   }
   /* The same of a step's scales: a thread has those of the rows whose first piece it has. */
@@ -74,13 +79,16 @@ struct maps_of_gemm {
 
 /* Begins the copies of a step's lines of rows of the map, and of their scales. */
 template <typename F, int BLOCKS, int COLS>
-__device__ static inline void fetch_rows(const maps_of_gemm &m, room<F, BLOCKS, COLS> &s, int stage, const tile &t,
-                                         int k) {
+__device__ static inline void fetch_rows(const grouped &g, const maps_of_gemm &m, room<F, BLOCKS, COLS> &s, int stage,
+                                         const tile &t, int k) {
   enum { BOX = room<F, BLOCKS, COLS>::BOX };
 #pragma unroll
   for (int row = 0; row < COLS; row += BOX)
-    if (row < t.rows)
-      tile_load(s.inputs[stage] + row * LINE, &m.inputs, &s.full[stage], KEEP_USUAL, k, t.first_row + row);
+#pragma unroll
+    for (int term = 0; term < F::TERMS; term++)
+      if (row < t.rows)
+        tile_load(s.inputs[stage] + (term * COLS + row) * LINE, &m.inputs, &s.full[stage], KEEP_USUAL, k,
+                  t.first_row + row + term * g.term_rows);
   if constexpr (F::GROUPED)
     tile_load(&s.scales[stage], &m.scales, &s.full[stage], KEEP_USUAL, t.first_row / 4 * 4, k / TRI_INT8_GROUP);
 }
@@ -92,9 +100,9 @@ __device__ static inline void begin_step(const tri_tensor_map *weights, room<F, 
   typedef room<F, BLOCKS, COLS> R;
   int boxes = (t.rows + R::BOX - 1) / R::BOX;
   if (i == 0) s.begun[stage] = t;
-  barrier_expect(&s.full[stage], R::WEIGHTS + (GATHERS ? 0 : boxes * R::BOX * LINE + R::SCALES));
+  barrier_expect(&s.full[stage], R::WEIGHTS + (GATHERS ? 0 : F::TERMS * boxes * R::BOX * LINE + R::SCALES));
   fetch_weights<GATED>(weights, s.weights[stage], &s.full[stage], COLS > 64 ? KEEP_USUAL : KEEP_SHORT, t,
-                       (t.step + i) * F::STEP);
+                       t.k + i * F::STEP);
 }
 
 /* Takes the next tile from the queue, for the threads that fetch it: so tiles that read the same weights are begun one
@@ -134,10 +142,10 @@ __device__ static void fetch(const grouped &g, const maps_of_gemm &m, room<F, BL
       wait_for_previous();
     }
     for (int i = 0; i < t.steps; i++, at.next()) {
-      int k = (t.step + i) * F::STEP;
+      int k = t.k + i * F::STEP;
       barrier_wait(&s.empty[at.stage], at.parity ^ 1);
       if (leads && i >= begun) begin_step<F, BLOCKS, COLS, GATED, GATHERS>(&m.weights, s, at.stage, t, i);
-      if (!GATHERS) fetch_rows<F, BLOCKS, COLS>(m, s, at.stage, t, k);
+      if (!GATHERS) fetch_rows<F, BLOCKS, COLS>(g, m, s, at.stage, t, k);
       if (GATHERS) {
         rows.copy(g, s.inputs[at.stage], k);
         if constexpr (F::GROUPED) rows.copy_scales(g, s.scales[at.stage], t.first_row, k);
@@ -159,21 +167,22 @@ __device__ static void fetch(const grouped &g, const maps_of_gemm &m, room<F, BL
 /* Begins a step's MMAs of operands in shared memory. adds: to what d has. */
 template <typename F, int BLOCKS, int COLS, typename S>
 __device__ static inline void begin_gemms(const char *weights, const char *inputs, bool adds,
-                                          S (&d)[BLOCKS][COLS / 2]) {
+                                          S (&d)[BLOCKS][F::TERMS * COLS / 2]) {
   mma_begin();
 #pragma unroll
   for (int at = 0; at < LINE; at += 32)
 #pragma unroll
     for (int b = 0; b < BLOCKS; b++)
-      wgmma<typename F::weight, COLS>::run(d[b], operand(weights + b * 64 * LINE + at, 0, 8 * LINE),
-                                           operand(inputs + at, 0, 8 * LINE), adds || at);
+      wgmma<typename F::weight, F::TERMS * COLS>::run(d[b], operand(weights + b * 64 * LINE + at, 0, 8 * LINE),
+                                                      operand(inputs + at, 0, 8 * LINE), adds || at);
 }
 
-/* Begins those of 32 of k with integers that become floats, of one block: lines of weights are 64 bytes. A lane loads
- * four neighbours of each 16 of k, and an MMA takes two of each eight from it: lanes of four exchange them. */
-template <typename T, int COLS>
-__device__ static inline void begin_widened(const char *weights, int half, const char *inputs, uint32_t (&a)[2][4],
-                                            float (&d)[COLS / 2]) {
+/* Begins those of 32 of k with weights that become floats, of one block: lines of weights are 64 bytes. A lane loads
+ * four neighbours of each 16 of k, and an MMA takes two of each eight from it: lanes of four exchange them. adds: to
+ * what d has. */
+template <typename W, typename T, int COLS>
+__device__ static inline void begin_widened(const char *weights, int half, const char *inputs, bool adds,
+                                            uint32_t (&a)[2][4], float (&d)[COLS / 2]) {
   int row = threadIdx.x % WARPGROUP / WARP * 16 + threadIdx.x % 16, piece = half * 2 + (int)threadIdx.x % WARP / 16;
   int from = threadIdx.x % WARP / 4 * 4 + threadIdx.x % 4 / 2;
   unsigned pair = threadIdx.x % 2 ? HIGH_PAIR : LOW_PAIR;
@@ -182,18 +191,39 @@ __device__ static inline void begin_widened(const char *weights, int half, const
 #pragma unroll
   for (int i = 0; i < 4; i++) {
     uint32_t low = __shfl_sync(ALL_LANES, raw[i], from), high = __shfl_sync(ALL_LANES, raw[i], from + 2);
-    a[i / 2][i % 2] = widen_pair<T>(__byte_perm(low, 0, pair));
-    a[i / 2][i % 2 + 2] = widen_pair<T>(__byte_perm(high, 0, pair));
+    a[i / 2][i % 2] = widen_pair<W, T>(__byte_perm(low, 0, pair));
+    a[i / 2][i % 2 + 2] = widen_pair<W, T>(__byte_perm(high, 0, pair));
   }
   mma_begin();
 #pragma unroll
-  for (int i = 0; i < 2; i++) wgmma<T, COLS>::run(d, a[i], operand(inputs + (half * 2 + i) * 32, 0, 8 * LINE), true);
+  for (int i = 0; i < 2; i++)
+    wgmma<T, COLS>::run(d, a[i], operand(inputs + (half * 2 + i) * 32, 0, 8 * LINE), adds || i);
 }
 
-/* Adds a step's sums of integers to d, by the scales of the rows; EVEN: they begin at an even place. */
-template <int BLOCKS, int COLS, bool EVEN>
-__device__ static inline void add_scaled(const float *scales, const int (&part)[BLOCKS][COLS / 2],
-                                         float (&d)[BLOCKS][COLS / 2]) {
+/* A group's scales of a thread's rows of weights: 1 where results have theirs. */
+template <int BLOCKS> struct group_scales { float low[BLOCKS], high[BLOCKS]; };
+template <typename F, int BLOCKS>
+__device__ static inline group_scales<BLOCKS> scales_of_group(const block_scales<BLOCKS> &s, int group) {
+  group_scales<BLOCKS> v;
+  int at = s.changes ? group : 0;
+#pragma unroll
+  for (int b = 0; b < BLOCKS; b++) {
+    v.low[b] = v.high[b] = 1;
+    if constexpr (F::BLOCKED) v.low[b] = __ldg(s.base + s.low[b] + at);
+    if constexpr (F::BLOCKED) v.high[b] = __ldg(s.base + s.high[b] + at);
+  }
+  return v;
+}
+
+/* Sums of a step or a group, which are not yet scaled. */
+template <typename W> struct part_of { typedef float type; };
+template <> struct part_of<int8_t> { typedef int type; };
+
+/* Adds a step's sums of 8 bits to d, by the scales of the rows of x and of weights; EVEN: those of x begin at an even
+ * place. The sums of second terms lie after all first ones. */
+template <typename F, int BLOCKS, int COLS, bool EVEN, typename S>
+__device__ static inline void add_scaled(const float *scales, const group_scales<BLOCKS> &w,
+                                         const S (&part)[BLOCKS][F::TERMS * COLS / 2], float (&d)[BLOCKS][COLS / 2]) {
   int row0 = threadIdx.x % 4 * 2;
 #pragma unroll
   for (int j = 0; j < COLS / 8; j++) {
@@ -202,18 +232,25 @@ __device__ static inline void add_scaled(const float *scales, const int (&part)[
 #pragma unroll
     for (int b = 0; b < BLOCKS; b++)
 #pragma unroll
-      for (int i = 0; i < 4; i++) d[b][4 * j + i] += (i % 2 ? scale.y : scale.x) * (float)part[b][4 * j + i];
+      for (int i = 0; i < 4; i++) {
+        float sum = (float)part[b][4 * j + i];
+        if constexpr (F::TERMS > 1) sum += rounding<typename F::input>::SECOND * (float)part[b][COLS / 2 + 4 * j + i];
+        float of_row = i % 2 ? scale.y : scale.x, of_weight = i / 2 ? w.high[b] : w.low[b];
+        d[b][4 * j + i] += of_row * of_weight * sum;
+      }
   }
 }
 
-/* The same as multiply, of rows of integers. */
+/* The same as multiply, of rows of 8 bits. */
 template <typename F, int BLOCKS, int COLS, int MOST, bool GATHERS, bool EVEN>
-__device__ static inline void multiply_integers(const tile &t, room<F, BLOCKS, MOST> &s,
-                                                ring_place<room<F, BLOCKS, MOST>::STAGES> &at,
-                                                float (&d)[BLOCKS][COLS / 2]) {
+__device__ static inline void multiply_8bit(const tile &t, const block_scales<BLOCKS> &of, room<F, BLOCKS, MOST> &s,
+                                            ring_place<room<F, BLOCKS, MOST>::STAGES> &at,
+                                            float (&d)[BLOCKS][COLS / 2]) {
   enum { BLOCK = room<F, BLOCKS, MOST>::WEIGHTS / CONSUMERS / BLOCKS };
-  int group = (int)threadIdx.x / WARPGROUP - 1, part[BLOCKS][COLS / 2];
+  int group = (int)threadIdx.x / WARPGROUP - 1;
+  typename part_of<typename F::input>::type part[BLOCKS][F::TERMS * COLS / 2];
   for (int i = 0; i < t.steps; i++) {
+    group_scales<BLOCKS> w = scales_of_group<F, BLOCKS>(of, t.step + i);
     barrier_wait(&s.full[at.stage], at.parity);
     if (GATHERS) show_shared_to_engines();
 #pragma unroll
@@ -223,7 +260,7 @@ __device__ static inline void multiply_integers(const tile &t, room<F, BLOCKS, M
     mma_wait<0>();
 #pragma unroll
     for (int b = 0; b < BLOCKS; b++) mma_hold(part[b]);
-    add_scaled<BLOCKS, COLS, EVEN>(s.scales[at.stage].of_row + (EVEN ? 0 : t.first_row % 4), part, d);
+    add_scaled<F, BLOCKS, COLS, EVEN>(s.scales[at.stage].of_row + (EVEN ? 0 : t.first_row % 4), w, part, d);
     __syncwarp(); /* all lanes have read their scales */
     if (threadIdx.x % WARP == 0) barrier_arrive(&s.empty[at.stage]);
     at.next();
@@ -242,8 +279,8 @@ __device__ static inline const char *input_at(const char *inputs, int eight, int
   return inputs + row * LINE + (((bytes / 16) ^ (row & 7)) << 4) + bytes % 16;
 }
 
-/* A step of 64 of k with integers that become floats. Both factors are taken four neighbours at a time. */
-template <typename T, int COLS>
+/* A step of 64 of k with weights that become floats. Both factors are taken four neighbours at a time. */
+template <typename W, typename T, int COLS>
 __device__ static inline void few_floats(const char *weights, const char *inputs, float (&d)[COLS / 2]) {
   int row = threadIdx.x % WARPGROUP / WARP * 16 + threadIdx.x % 16, piece = (int)threadIdx.x % WARP / 16;
   uint32_t raw[2][4];
@@ -253,9 +290,9 @@ __device__ static inline void few_floats(const char *weights, const char *inputs
 #pragma unroll
   for (int i = 0; i < 4; i++) {
     uint32_t low = raw[i / 2][i % 2 * 2], high = raw[i / 2][i % 2 * 2 + 1];
-    const uint32_t a[4] = {widen_pair<T>(__byte_perm(low, 0, LOW_PAIR)), widen_pair<T>(__byte_perm(high, 0, LOW_PAIR)),
-                           widen_pair<T>(__byte_perm(low, 0, HIGH_PAIR)),
-                           widen_pair<T>(__byte_perm(high, 0, HIGH_PAIR))};
+    const uint32_t a[4] = {
+        widen_pair<W, T>(__byte_perm(low, 0, LOW_PAIR)), widen_pair<W, T>(__byte_perm(high, 0, LOW_PAIR)),
+        widen_pair<W, T>(__byte_perm(low, 0, HIGH_PAIR)), widen_pair<W, T>(__byte_perm(high, 0, HIGH_PAIR))};
 #pragma unroll
     for (int j = 0; j < COLS / 8; j++) {
       uint2 b = *(const uint2 *)input_at(inputs, j, 32 * i + (int)threadIdx.x % 4 * 8);
@@ -289,20 +326,33 @@ __device__ static inline void few_integers(const char *weights, const char *inpu
   }
 }
 
+/* The same with scales that change with k. */
+template <typename F, int BLOCKS, int COLS>
+__device__ static inline void few_blocked(const char *weights, const char *inputs, const group_scales<BLOCKS> &w, int b,
+                                          float (&d)[COLS / 2]) {
+  float part[COLS / 2] = {};
+  few_floats<typename F::weight, typename F::input, COLS>(weights, inputs, part);
+#pragma unroll
+  for (int i = 0; i < COLS / 2; i++) d[i] += (i % 4 / 2 ? w.high[b] : w.low[b]) * part[i];
+}
+
 template <typename F, int BLOCKS, int COLS, int MOST>
-__device__ static inline void multiply_few(const tile &t, room<F, BLOCKS, MOST> &s,
+__device__ static inline void multiply_few(const tile &t, const block_scales<BLOCKS> &of, room<F, BLOCKS, MOST> &s,
                                            ring_place<room<F, BLOCKS, MOST>::STAGES> &at,
                                            float (&d)[BLOCKS][COLS / 2]) {
   enum { BLOCK = room<F, BLOCKS, MOST>::WEIGHTS / CONSUMERS / BLOCKS };
   for (int i = 0; i < t.steps; i++) {
     const char *weights = s.weights[at.stage] + ((int)threadIdx.x / WARPGROUP - 1) * BLOCKS * BLOCK;
+    group_scales<BLOCKS> w = scales_of_group<F, BLOCKS>(of, (t.step + i) / F::STEPS_OF_GROUP);
     barrier_wait(&s.full[at.stage], at.parity);
 #pragma unroll
     for (int b = 0; b < BLOCKS; b++) {
-      if constexpr (F::GROUPED)
+      if constexpr (F::BLOCKED)
+        few_blocked<F, BLOCKS, COLS>(weights + b * BLOCK, s.inputs[at.stage], w, b, d[b]);
+      else if constexpr (F::GROUPED)
         few_integers<COLS>(weights + b * BLOCK, s.inputs[at.stage], s.scales[at.stage].of_row + t.first_row % 4, d[b]);
       else
-        few_floats<typename F::input, COLS>(weights + b * BLOCK, s.inputs[at.stage], d[b]);
+        few_floats<typename F::weight, typename F::input, COLS>(weights + b * BLOCK, s.inputs[at.stage], d[b]);
     }
     __syncwarp();
     if (threadIdx.x % WARP == 0) barrier_arrive(&s.empty[at.stage]);
@@ -332,7 +382,8 @@ __device__ static inline void multiply_floats(const tile &t, room<F, BLOCKS, MOS
     for (int j = 0; j < GROUPS; j++) {
       int half = j / BLOCKS, b = j % BLOCKS;
       if constexpr (F::WIDENS)
-        begin_widened<typename F::input, COLS>(weights + b * BLOCK, half, inputs, a[j % 2], d[b]);
+        begin_widened<typename F::weight, typename F::input, COLS>(weights + b * BLOCK, half, inputs, true, a[j % 2],
+                                                                   d[b]);
       else
         begin_gemms<F, BLOCKS, COLS>(weights, inputs, true, d);
       mma_commit();
@@ -348,14 +399,52 @@ __device__ static inline void multiply_floats(const tile &t, room<F, BLOCKS, MOS
   if (tells) barrier_arrive(&s.empty[last]);
 }
 
-/* ALONE: tiles begin with whole groups of COLS rows, not where an expert's do. */
+/* The same of one block with weights whose scales change with k: the sums of a group are made apart, and added when
+ * its MMAs have ended. */
+template <typename F, int COLS, int MOST, bool GATHERS>
+__device__ static inline void multiply_blocked(const tile &t, const block_scales<1> &of, room<F, 1, MOST> &s,
+                                               ring_place<room<F, 1, MOST>::STAGES> &at, float (&d)[COLS / 2]) {
+  enum { BLOCK = room<F, 1, MOST>::WEIGHTS / CONSUMERS };
+  int group = (int)threadIdx.x / WARPGROUP - 1, last = at.stage;
+  bool tells = threadIdx.x % WARP == 0;
+  uint32_t a[2][2][4];
+  float part[COLS / 2];
+  for (int i = 0; i < t.steps;) {
+    int number = (t.step + i) / F::STEPS_OF_GROUP, end = min(t.steps, (number + 1) * F::STEPS_OF_GROUP - t.step);
+    group_scales<1> w = scales_of_group<F, 1>(of, number);
+    for (bool adds = false; i < end; i++, adds = true) {
+      const char *weights = s.weights[at.stage] + group * BLOCK, *inputs = s.inputs[at.stage];
+      barrier_wait(&s.full[at.stage], at.parity);
+      if (GATHERS) show_shared_to_engines();
+      mma_hold(part);
+#pragma unroll
+      for (int half = 0; half < 2; half++) {
+        begin_widened<typename F::weight, typename F::input, COLS>(weights, half, inputs, adds || half, a[half], part);
+        mma_commit();
+        mma_wait<1>();
+        if (!half && adds && tells) barrier_arrive(&s.empty[last]);
+      }
+      last = at.stage;
+      at.next();
+    }
+    mma_wait<0>();
+    mma_hold(part);
+    if (tells) barrier_arrive(&s.empty[last]);
+#pragma unroll
+    for (int j = 0; j < COLS / 2; j++) d[j] += (j % 4 / 2 ? w.high[0] : w.low[0]) * part[j];
+  }
+}
+
+/* ALONE: tiles begin with whole groups of COLS rows, not where an expert's do. of: with BLOCKED. */
 template <typename F, int BLOCKS, int COLS, int MOST, bool GATHERS, bool ALONE>
-__device__ static inline void multiply(const tile &t, room<F, BLOCKS, MOST> &s,
+__device__ static inline void multiply(const tile &t, const block_scales<BLOCKS> &of, room<F, BLOCKS, MOST> &s,
                                        ring_place<room<F, BLOCKS, MOST>::STAGES> &at, float (&d)[BLOCKS][COLS / 2]) {
-  if constexpr (F::SCALES && COLS <= FEW_COLUMNS)
-    multiply_few<F, BLOCKS, COLS, MOST>(t, s, at, d);
+  if constexpr (F::FEW_BY_WARPS && COLS <= FEW_COLUMNS)
+    multiply_few<F, BLOCKS, COLS, MOST>(t, of, s, at, d);
   else if constexpr (F::GROUPED)
-    multiply_integers<F, BLOCKS, COLS, MOST, GATHERS, ALONE>(t, s, at, d);
+    multiply_8bit<F, BLOCKS, COLS, MOST, GATHERS, ALONE>(t, of, s, at, d);
+  else if constexpr (F::BLOCKED)
+    multiply_blocked<F, COLS, MOST, GATHERS>(t, of, s, at, d[0]);
   else
     multiply_floats<F, BLOCKS, COLS, MOST, GATHERS>(t, s, at, d);
 }
@@ -385,7 +474,9 @@ template <typename F, int BLOCKS, int COLS, int MOST, bool GATED, bool GATHERS>
 __device__ static inline void do_tile(const grouped &g, const tile &t, room<F, BLOCKS, MOST> &s,
                                       ring_place<room<F, BLOCKS, MOST>::STAGES> &at) {
   float d[BLOCKS][COLS / 2] = {}; /* else they would have registers while tiles of another size are done */
-  multiply<F, BLOCKS, COLS, MOST, GATHERS, false>(t, s, at, d);
+  block_scales<BLOCKS> of;
+  if constexpr (F::BLOCKED) find_scales<GATED, BLOCKS>(g, t, of);
+  multiply<F, BLOCKS, COLS, MOST, GATHERS, false>(t, of, s, at, d);
   store_tile<F, BLOCKS, COLS, MOST, GATED>(g, t, s, d);
 }
 
@@ -401,7 +492,7 @@ template <typename F, int BLOCKS, int COLS, bool GATED, bool GATHERS>
 __device__ static inline int do_next(const grouped &g, int in_slab, room<F, BLOCKS, COLS> &s,
                                      ring_place<room<F, BLOCKS, COLS>::STAGES> &at) {
   typedef room<F, BLOCKS, COLS> R;
-  enum { SMALL = COLS > F::CHEAP ? COLS / 2 : COLS };
+  enum { SMALL = F::HAS_SMALL && COLS > F::CHEAP ? COLS / 2 : COLS };
   barrier_wait(&s.full[at.stage], at.parity);
   tile t = s.begun[at.stage];
   if (!t.steps) return END;

@@ -83,7 +83,7 @@ __device__ static inline void fetch_tile(const grouped &g, const tri_tensor_map 
   for (int i = 0; i < t.steps; i++, at.next()) {
     barrier_wait(&s.empty[at.stage], at.parity ^ 1);
     if (threadIdx.x == 0 && i >= begun) begin_step<F, BLOCKS, COLS, GATED, true>(weights, s, at.stage, t, i);
-    rows.copy(g, s.inputs[at.stage], (t.step + i) * F::STEP);
+    rows.copy(g, s.inputs[at.stage], t.k + i * F::STEP);
     barrier_arrive_behind_copies(&s.full[at.stage]);
   }
 }
@@ -146,7 +146,10 @@ template <typename F, int BLOCKS, int COLS, int MOST>
 __device__ static inline void do_tile_of_pair(const pair_of_mmas &p, const tile &t, room<F, BLOCKS, MOST> &s,
                                               ring_place<room<F, BLOCKS, MOST>::STAGES> &at) {
   float d[BLOCKS][COLS / 2] = {};
-  multiply<F, BLOCKS, COLS, MOST, true, false>(t, s, at, d);
+  block_scales<BLOCKS> of;
+  if constexpr (F::BLOCKED)
+    t.second ? find_scales<false, BLOCKS>(p.down, t, of) : find_scales<true, BLOCKS>(p.up, t, of);
+  multiply<F, BLOCKS, COLS, MOST, true, false>(t, of, s, at, d);
   if (t.second) {
     store_tile<F, BLOCKS, COLS, MOST, false>(p.down, t, s, d);
     return;
@@ -160,7 +163,7 @@ template <typename F, int BLOCKS, int COLS>
 __device__ static inline int do_next_of_pair(const pair_of_mmas &p, int in_slab, room<F, BLOCKS, COLS> &s,
                                              ring_place<room<F, BLOCKS, COLS>::STAGES> &at) {
   typedef room<F, BLOCKS, COLS> R;
-  enum { SMALL = COLS > F::CHEAP ? COLS / 2 : COLS };
+  enum { SMALL = F::HAS_SMALL && COLS > F::CHEAP ? COLS / 2 : COLS };
   barrier_wait(&s.full[at.stage], at.parity);
   tile t = s.begun[at.stage];
   if (!t.steps) return END;

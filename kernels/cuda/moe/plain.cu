@@ -23,13 +23,12 @@ typedef struct plain_gemm {
 } plain_gemm;
 
 /* Adds a lane's products of a group of integers, with the rows' scales. */
-__device__ static inline void add_group(const plain_gemm &p, const int8_t *w, const int (&rows)[ROWS], int count,
-                                        size_t j, int n, float (&out)[ROWS]) {
+__device__ static inline void add_group(const plain_gemm &p, size_t w_row, const int (&rows)[ROWS], int count, size_t j,
+                                        int n, float (&out)[ROWS]) {
   const float *scales = p.rounded.scales + j / TRI_INT8_GROUP * (size_t)p.rounded.ld;
 #pragma unroll
   for (int r = 0; r < ROWS; r++)
-    if (r < count)
-      out[r] += scales[rows[r]] * (float)int8_dot(p.rounded.q + (size_t)rows[r] * (size_t)p.w.k + j, w + j, n);
+    if (r < count) out[r] += scales[rows[r]] * rounded_dot(p.rounded.q, p.w, (size_t)rows[r], w_row, (int)j, n);
 }
 
 /* The sums of a row of weights with `count` rows of x; every lane gets all of them. */
@@ -39,7 +38,7 @@ __device__ static void dots(const plain_gemm &p, size_t w_row, const int (&rows)
 #pragma unroll
   for (int r = 0; r < ROWS; r++) out[r] = 0;
   for (size_t j = 0; p.rounded.q && j < k; j += TRI_INT8_GROUP)
-    add_group(p, (const int8_t *)p.w.data + w_row * k, rows, count, j, (int)min(k - j, (size_t)TRI_INT8_GROUP), out);
+    add_group(p, w_row, rows, count, j, (int)min(k - j, (size_t)TRI_INT8_GROUP), out);
   for (size_t j = lane; !p.rounded.q && j < k; j += WARP) {
     float w = element_at(p.w, (int)w_row, (int)j);
 #pragma unroll
@@ -143,11 +142,11 @@ void tri_cuda_moe_plain(cudaStream_t stream, const tri_moe_experts_args *a, void
           one = {(float *)(at + hidden_bytes(a)), choices, h, h, TRI_F32};
   plain_gemm up = {*a, a->up, a->up_bias, f, a->x, {}, hidden}, down = {*a, a->down, a->down_bias, h, hidden, {}, one};
   if (!a->x.rows || !h) return;
-  if (a->int8_activations) up.rounded = tri_cuda_round(stream, a->x, rounded);
+  if (a->int8_activations) up.rounded = tri_cuda_round(stream, a->x, &a->up, rounded);
   run<true>(stream, up, num_sms);
   /* Rows that no choice has hold anything and are not read. */
   if (a->int8_activations)
-    down.rounded = tri_cuda_round(stream, hidden, rounded + tri_cuda_rounded_bytes(a->x.rows, h));
+    down.rounded = tri_cuda_round(stream, hidden, &a->down, rounded + tri_cuda_rounded_bytes(a->x.rows, h));
   run<false>(stream, down, num_sms);
   tri_cuda_moe_combine(stream, a, one.data);
 }

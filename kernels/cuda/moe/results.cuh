@@ -34,6 +34,28 @@ template <bool GATED, int BLOCKS> __device__ static inline int output_of(const t
   return t.output + ((group * BLOCKS + b) * 4 + warp) * (GATED ? 8 : 16);
 }
 
+/* The scales of a thread's rows of weights in each of its blocks. */
+template <int BLOCKS> struct block_scales {
+  const float *base;
+  int low[BLOCKS], high[BLOCKS]; /* of the first group of k */
+  bool changes;                  /* with k */
+};
+__device__ static inline int scales_at(const grouped &g, int row) {
+  return (row + g.skip_row) / g.block_rows * g.across;
+}
+template <bool GATED, int BLOCKS>
+__device__ static inline void find_scales(const grouped &g, const tile &t, block_scales<BLOCKS> &s) {
+  int first = t.expert * (GATED ? 2 * g.outputs : g.outputs), last = g.outputs - 1;
+  s.base = g.w_scale;
+  s.changes = g.across > 1;
+#pragma unroll
+  for (int b = 0; b < BLOCKS; b++) {
+    int output = output_of<GATED, BLOCKS>(t, b) + (int)threadIdx.x % WARP / 4;
+    s.low[b] = scales_at(g, first + min(output, last));
+    s.high[b] = scales_at(g, first + (GATED ? g.outputs + min(output, last) : min(output + 8, last)));
+  }
+}
+
 /* All activations in one formula: SILU has no limit, a scale of 1, and adds nothing to ups. A NaN stays one through
  * the limits, as in the reference. */
 __device__ static inline float gated(const grouped &g, float gate, float up) {

@@ -25,8 +25,11 @@ struct grouped {
   int num_experts, top_k;
   const void *x; /* where rows are gathered: [tokens, k], rows ld elements apart */
   int ld, k, outputs;
-  const float *w_scale; /* of integers: one for each row of weights, as of biases */
-  const float *x_scale; /* of rows of integers: [groups of k, ld_scale], else NULL */
+  const float *w_scale; /* of 8 bits: one for each row of weights, as of biases, or of e4m3 a table of blocks: */
+  int block_rows, skip_row, across; /* rows of a block, those of the first block before the weights, columns */
+  int skip;                         /* elements of k of the first block before the weights */
+  const float *x_scale;             /* of rows of 8 bits: [groups of k, ld_scale], else NULL */
+  int term_rows;                    /* from a row's first term to its second */
   int ld_scale;
   const float *bias;                  /* [num_experts * (outputs or, in pairs, 2 * outputs)] or NULL */
   float limit, gate_scale, up_offset; /* of units: min(gate, limit) / (1 + exp(-gate_scale gate)) (up + up_offset), */
@@ -53,21 +56,41 @@ enum {
   ROOM = 227 * 1024 - ALIGN
 };
 
-/* The types of weights, rows, and results of 16 bits. Integers are multiplied with integers, of which each
- * TRI_INT8_GROUP of k have a scale, or become floats of the rows' type. */
-template <typename W, typename X, typename O> struct factors {
+template <typename W> constexpr bool HAS_BLOCKS = false;
+template <> constexpr bool HAS_BLOCKS<e4m3> = true;
+
+/* The types of weights, rows, and results of 16 bits. Eight bits are multiplied with eight, of which each
+ * TRI_INT8_GROUP of k have a scale, or become floats of the rows' type. terms: elements of 8 bits that an element of a
+ * row is the sum of (linear/rounded_rows.cuh); with two, results have the precision of rows of 16 bits. */
+template <typename W, typename X, typename O, int terms = 1> struct factors {
   typedef W weight;
   typedef X input;
   typedef O output;
   enum {
-    SCALES = sizeof(W) == 1, /* a scale for each row of weights */
+    EIGHT_BITS = sizeof(W) == 1,
+    BLOCKED = HAS_BLOCKS<W>, /* a scale for each row of weights and group of k; else of integers for each row */
+    SCALES = EIGHT_BITS && !BLOCKED,
     WIDENS = sizeof(W) < sizeof(X),
-    GROUPED = sizeof(X) == 1,        /* rows have scales */
-    STEP = LINE / (int)sizeof(X),    /* elements of k at a time */
-    CHEAP = sizeof(W) == 1 ? 32 : 64 /* columns whose GEMMs are done sooner than weights come */
+    GROUPED = sizeof(X) == 1, /* rows have scales */
+    TERMS = terms,
+    STEP = LINE / (int)sizeof(X),     /* elements of k at a time */
+    CHEAP = sizeof(W) == 1 ? 32 : 64, /* columns whose GEMMs are done sooner than weights come */
+    STEPS_OF_GROUP = (int)TRI_INT8_GROUP / STEP,
+    FEW_BY_WARPS = EIGHT_BITS && TERMS == 1 && !(BLOCKED && GROUPED), /* tiles of FEW_COLUMNS: by MMAs of warps */
+    HAS_FEW = FEW_BY_WARPS || TERMS > 1,
+    HAS_SMALL = TERMS == 1 /* tiles of half of the columns: second terms lie after the tile's first ones */
   };
   static_assert(!GROUPED || (int)STEP == (int)TRI_INT8_GROUP, "a step has one scale of each row");
 };
+
+/* Says which form weights have, of `cols` 0 or TRI_INT8_GROUP. */
+static inline void set_form(grouped &g, const tri_weight &w) {
+  g.w_scale = w.scale;
+  g.block_rows = w.groups.rows > 1 ? w.groups.rows : 1;
+  g.skip_row = w.groups.rows > 1 ? w.groups.skip_row : 0;
+  g.across = tri_groups_across(w.groups, w.k);
+  g.skip = w.groups.cols ? w.groups.skip_col : 0;
+}
 
 /* Says how a unit's gate and up meet, for SILU, SWIGLU_OAI, QUICK_GELU and GELU_TANH: 0.5 x (1 + tanh(y)) is
  * x / (1 + exp(-2 y)). */
@@ -99,6 +122,7 @@ template <> struct room_to_add<true> { typedef parts_room type; };
  * Without steps: there is none left. */
 struct tile {
   int expert, first_row, rows, output, step, steps, split;
+  int k;       /* of its first step; those before 0 and from k on count as zeros */
   bool second; /* of a pair of GEMMs (moe/pair.cuh) */
 };
 
@@ -116,7 +140,7 @@ template <typename F, int BLOCKS, int COLS> struct room {
     ROWS = CONSUMERS * 64 * BLOCKS,
     WEIGHTS = ROWS * F::STEP * sizeof(typename F::weight), /* bytes of a stage */
     BOX = COLS < 64 ? COLS : 64,                           /* rows that are fetched at a time */
-    INPUTS = COLS * LINE,
+    INPUTS = F::TERMS * COLS * LINE,
     SCALES = F::GROUPED ? (COLS + 4) * 4 : 0, /* bytes that are copied */
     ADDS = COLS <= MOST_SPLIT,
     LISTS = (2 * (MOST_EXPERTS + 1)) * 4 + (ADDS ? (int)sizeof(parts_room) : 0),
@@ -156,7 +180,7 @@ template <int COLS> __device__ static void list_groups(int num_experts, const in
 template <int STEP, int COLS, int OUTPUTS>
 __device__ static inline tile tile_at(const grouped &g, const int *first, const int *start, int number) {
   int slabs = (g.outputs + OUTPUTS - 1) / OUTPUTS * g.splits, low = 0, high = g.num_experts - 1;
-  int steps = (g.k + STEP - 1) / STEP;
+  int steps = (g.k + g.skip + STEP - 1) / STEP;
   while (low < high) { /* the last expert whose tiles begin at or before it */
     int middle = (low + high + 1) / 2;
     if (start[middle] * slabs <= number)
@@ -173,6 +197,7 @@ __device__ static inline tile tile_at(const grouped &g, const int *first, const 
   t.output = slab / g.splits * OUTPUTS;
   t.step = steps * t.split / g.splits;
   t.steps = steps * (t.split + 1) / g.splits - t.step;
+  t.k = t.step * STEP - g.skip;
   t.second = false;
   return t;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Made-up weights where they are used: the same bits as kernels/random.c makes. */
-#include "kernels/cuda/device/device.cuh"
+#include "kernels/cuda/linear/rounded_rows.cuh"
 #include "kernels/random.h"
 
 enum { THREADS = 256, MAX_BLOCKS = 8192 };
@@ -21,6 +21,8 @@ __global__ static void fill_kernel(tri_random_fill f, float factor, float scale)
     float x = element(f, row, col);
     if (f.dtype == TRI_I8)
       ((int8_t *)f.to)[at] = (int8_t)__float2int_rn(__fmul_rn(x, factor));
+    else if (f.dtype == TRI_F8_E4M3)
+      ((uint8_t *)f.to)[at] = (uint8_t)e4m3_of_two(x, 0, factor);
     else
       store_as(f.to, f.dtype, at, x);
     if (f.dtype == TRI_I8 && !col) f.scales[row] = scale;
@@ -29,7 +31,7 @@ __global__ static void fill_kernel(tri_random_fill f, float factor, float scale)
 
 void tri_cuda_fill_random(cudaStream_t stream, const tri_random_fill *f) {
   if (!f->rows || !f->cols) return;
-  float factor = f->width > 1e-30f ? 127 / f->width : 0, scale = f->width > 1e-30f ? f->width / 127 : 0;
+  float factor = tri_rounding_factor(f->dtype, f->width), scale = tri_rounding_scale(f->dtype, f->width);
   int64_t blocks = (f->rows * f->cols + THREADS - 1) / THREADS;
   fill_kernel<<<(unsigned)(blocks < MAX_BLOCKS ? blocks : MAX_BLOCKS), THREADS, 0, stream>>>(*f, factor, scale);
 }

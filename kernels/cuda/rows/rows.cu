@@ -45,6 +45,9 @@ static void launch_rows(cudaStream_t stream, bool fours, const tri_mat &m, const
 template <int EACH> __device__ static inline void weights_at(const tri_weight &w, size_t row, int j, float (&x)[EACH]) {
   if constexpr (EACH == 1) {
     x[0] = weight_at(&w, row, (size_t)j);
+  } else if (w.dtype == TRI_F8_E4M3) {
+#pragma unroll
+    for (int i = 0; i < EACH; i++) x[i] = weight_at(&w, row, (size_t)(j + i));
   } else if (w.dtype == TRI_I8) {
     char4 q = *(const char4 *)((const int8_t *)w.data + row * (size_t)w.k + (size_t)j);
     float scale = w.scale[row];

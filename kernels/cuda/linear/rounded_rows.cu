@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Rows of activations in 8 bits, for GEMMs of more rows than round them on the way (gemm_few_rows.cuh). */
+#include "kernels/cuda/linear/rounded_rows.cuh"
+
+enum { ROUND_WARPS = 8, ROUND_THREADS = ROUND_WARPS * WARP, FOUR = 4 };
+
+/* The largest of four magnitudes and *top as bits, which are in the order of magnitudes, with those of what is not
+ * finite after all others. */
+__device__ static inline uint32_t top_of_four(const float (&v)[FOUR], uint32_t top) {
+#pragma unroll
+  for (int i = 0; i < FOUR; i++) top = max(top, __float_as_uint(v[i]) & 0x7fffffffu);
+  return top;
+}
+__device__ static inline bool is_finite(uint32_t top) { return top < 0x7f800000u; }
+
+/* Elements j .. j + 3 of a row, those beyond its end as zeros. fours: rows may be read so. */
+__device__ static inline void load_four(const tri_mat &x, int row, int j, bool fours, float (&v)[FOUR]) {
+  int left = x.cols - j;
+  float4 f = fours && left > 0 ? load4_at(x, row, j) : make_float4(0, 0, 0, 0);
+  v[0] = f.x;
+  v[1] = f.y;
+  v[2] = f.z;
+  v[3] = f.w;
+#pragma unroll
+  for (int i = 0; i < FOUR; i++)
+    if (!fours && i < left) v[i] = load_at(x, row, (size_t)(j + i));
+}
+__device__ static inline void store_four(const tri_mat &x, int row, int j, bool fours, uint32_t four, uint8_t *q) {
+  uint8_t *to = q + (size_t)row * (size_t)x.cols + (size_t)j;
+  int left = x.cols - j;
+  if (fours && left > 0) *(uint32_t *)to = four;
+#pragma unroll
+  for (int i = 0; i < FOUR; i++)
+    if (!fours && i < left) to[i] = (uint8_t)(four >> 8 * i);
+}
+
+/* A warp rounds a group of a row; a lane has four elements of it. x [rows, k] to q [TERMS, rows, k] and scales [groups,
+ * ld]. fours: rows of x may be read and those of q written so. Grid: groups of all rows / 8; 256 threads. */
+template <typename Q, int TERMS>
+__global__ __launch_bounds__(ROUND_THREADS) static void round_groups_kernel(tri_mat x, uint8_t *q, float *scales,
+                                                                            int ld, int groups, bool fours) {
+  int lane = threadIdx.x % WARP;
+  int item = (int)blockIdx.x * ROUND_WARPS + (int)threadIdx.x / WARP, row = item / groups, group = item % groups;
+  int j = group * TRI_INT8_GROUP + lane * FOUR;
+  let_next_begin();
+  wait_for_previous();
+  if (row >= x.rows) return;
+  float v[FOUR];
+  load_four(x, row, j, fours, v);
+  uint32_t top = __reduce_max_sync(ALL_LANES, top_of_four(v, 0));
+  float most = __uint_as_float(top), limit = rounding<Q>::LIMIT;
+  float factor = is_finite(top) ? rounding_factor(limit, most) : 0;
+  uint32_t four = rounding<Q>::four(v, factor);
+  if (!lane) scales[(size_t)group * (size_t)ld + (size_t)row] = is_finite(top) ? rounding_scale(limit, most) : NAN;
+  store_four(x, row, j, fours, four, q);
+  if (TERMS > 1) store_four(x, x.rows + row, j, fours, second_of_four<Q>(v, factor, four), q);
+}
+
+/* A block rounds a row, with one scale that all its groups get. Grid rows; 256 threads. */
+template <typename Q>
+__global__ __launch_bounds__(ROUND_THREADS) static void round_rows_kernel(tri_mat x, uint8_t *q, float *scales, int ld,
+                                                                          int groups, bool fours) {
+  __shared__ uint32_t tops[ROUND_WARPS];
+  int row = blockIdx.x, lane = threadIdx.x % WARP;
+  uint32_t top = 0;
+  float v[FOUR];
+  let_next_begin();
+  wait_for_previous();
+  for (int j = threadIdx.x * FOUR; j < x.cols; j += ROUND_THREADS * FOUR) {
+    load_four(x, row, j, fours, v);
+    top = top_of_four(v, top);
+  }
+  top = __reduce_max_sync(ALL_LANES, top);
+  if (!lane) tops[threadIdx.x / WARP] = top;
+  __syncthreads();
+  top = __reduce_max_sync(ALL_LANES, tops[lane % ROUND_WARPS]);
+  float most = __uint_as_float(top), limit = rounding<Q>::LIMIT;
+  float factor = is_finite(top) ? rounding_factor(limit, most) : 0;
+  for (int j = threadIdx.x * FOUR; j < x.cols; j += ROUND_THREADS * FOUR) {
+    load_four(x, row, j, fours, v);
+    store_four(x, row, j, fours, rounding<Q>::four(v, factor), q);
+  }
+  for (int group = threadIdx.x; group < groups; group += ROUND_THREADS)
+    scales[(size_t)group * (size_t)ld + (size_t)row] = is_finite(top) ? rounding_scale(limit, most) : NAN;
+}
+
+/* After the elements, in bytes that keep what follows them aligned. */
+static size_t scales_at(int rows, int k) { return ((size_t)rows * (size_t)k + 255) & ~(size_t)255; }
+static int scale_line(int rows) { return (rows + FOUR - 1) / FOUR * FOUR; }
+
+static size_t bytes_of(int rows, int k, int terms) {
+  size_t scales = (size_t)tri_int8_groups(k) * (size_t)scale_line(rows) * sizeof(float);
+  return (scales_at(terms * rows, k) + scales + 255) & ~(size_t)255;
+}
+size_t tri_cuda_rounded_bytes(int rows, int k) { return bytes_of(rows, k, 1); }
+size_t tri_cuda_two_terms_bytes(int rows, int k) { return bytes_of(rows, k, 2); }
+
+tri_cuda_rounded tri_cuda_two_terms(cudaStream_t stream, tri_mat x, const tri_weight *w, void *workspace) {
+  uint8_t *q = (uint8_t *)workspace;
+  float *scales = (float *)(q + scales_at(2 * x.rows, x.cols));
+  int groups = tri_int8_groups(x.cols), ld = scale_line(x.rows);
+  dim3 items(blocks_for((size_t)x.rows * (size_t)groups, ROUND_WARPS));
+  bool fours = in_fours(x);
+  if (x.rows && groups && w->dtype == TRI_I8)
+    launch_overlapped(round_groups_kernel<int8_t, 2>, items, ROUND_THREADS, 0, stream, x, q, scales, ld, groups, fours);
+  else if (x.rows && groups)
+    launch_overlapped(round_groups_kernel<e4m3, 2>, items, ROUND_THREADS, 0, stream, x, q, scales, ld, groups, fours);
+  return {q, scales, ld};
+}
+
+tri_cuda_rounded tri_cuda_round(cudaStream_t stream, tri_mat x, const tri_weight *w, void *workspace) {
+  uint8_t *q = (uint8_t *)workspace;
+  float *scales = (float *)(q + scales_at(x.rows, x.cols));
+  int groups = tri_int8_groups(x.cols), ld = scale_line(x.rows);
+  bool fours = in_fours(x);
+  dim3 items(blocks_for((size_t)x.rows * (size_t)groups, ROUND_WARPS)), rows((unsigned)x.rows);
+  if (!x.rows || !groups) return {q, scales, ld};
+  if (w->dtype == TRI_I8)
+    launch_overlapped(round_groups_kernel<int8_t, 1>, items, ROUND_THREADS, 0, stream, x, q, scales, ld, groups, fours);
+  else if (tri_weight_is_blocked(w))
+    launch_overlapped(round_groups_kernel<e4m3, 1>, items, ROUND_THREADS, 0, stream, x, q, scales, ld, groups, fours);
+  else
+    launch_overlapped(round_rows_kernel<e4m3>, rows, ROUND_THREADS, 0, stream, x, q, scales, ld, groups, fours);
+  return {q, scales, ld};
+}
