@@ -13,11 +13,19 @@ const char *const tri_device_kinds[] = {"h200", "h100", "a100", "l40s", "b200", 
 /* A read-only sum and cuBLAS's bfloat16 products at 4096, where they were measured. Of the others' data sheets 0.9 of
  * the memory's rate and 0.8 of the dense bfloat16 products, and of links what their nominal rate is to an H200's. */
 static const tri_device_kind kinds[] = {
-    {"h200", "NVIDIA H200", "H200", (int64_t)139 << 30, {4.57e12, 790e12}, 214e9, 55e9, true},
-    {"h100", "NVIDIA H100 (80 GB)", "H100", (int64_t)78 << 30, {3.01e12, 806e12}, 214e9, 55e9, true},
-    {"a100", "NVIDIA A100 (80 GB)", "A100", (int64_t)79 << 30, {0.9 * 2.039e12, 0.8 * 312e12}, 143e9, 27e9, false},
-    {"l40s", "NVIDIA L40S", "L40S", (int64_t)44 << 30, {0.9 * 864e9, 0.8 * 362e12}, 15e9, 27e9, false},
-    {"b200", "NVIDIA B200", "B200", (int64_t)178 << 30, {0.9 * 8e12, 0.8 * 2.25e15}, 428e9, 55e9, false},
+    {"h200", "NVIDIA H200", "H200", (int64_t)139 << 30, {4.57e12, 790e12}, 214e9, 55e9, true, true},
+    {"h100", "NVIDIA H100 (80 GB)", "H100", (int64_t)78 << 30, {3.01e12, 806e12}, 214e9, 55e9, true, true},
+    {"a100",
+     "NVIDIA A100 (80 GB)",
+     "A100",
+     (int64_t)79 << 30,
+     {0.9 * 2.039e12, 0.8 * 312e12},
+     143e9,
+     27e9,
+     false,
+     false},
+    {"l40s", "NVIDIA L40S", "L40S", (int64_t)44 << 30, {0.9 * 864e9, 0.8 * 362e12}, 15e9, 27e9, false, false},
+    {"b200", "NVIDIA B200", "B200", (int64_t)178 << 30, {0.9 * 8e12, 0.8 * 2.25e15}, 428e9, 55e9, false, false},
 };
 _Static_assert(sizeof kinds / sizeof *kinds + 1 == sizeof tri_device_kinds / sizeof *tri_device_kinds, "one name each");
 

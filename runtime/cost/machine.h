@@ -18,6 +18,7 @@ typedef struct tri_device_kind {
   int64_t memory;                            /* bytes that processes may have of it */
   tri_ceilings best;                         /* with 16-bit weights */
   double link_bytes_per_s, host_bytes_per_s; /* of its links to others of its host; of copies of pinned memory to it */
+  bool computes_fp8;                         /* as a backend's prefers_fp8 */
   bool measured;                             /* all but the memory on such a device; else a share of its data sheet's */
 } tri_device_kind;
 

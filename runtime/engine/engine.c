@@ -101,13 +101,21 @@ static tri_status place_experts(tri_engine *e, const tri_engine_config *config, 
   return TRI_OK;
 }
 
-/* FP8 stays where all ranks do well with it: experts move between them as they lie. */
-static tri_status agree_preference(const tri_engine *e, bool *prefers_fp8, tri_error *err) {
-  bool own = e->backend->prefers_fp8, *all;
-  *prefers_fp8 = own;
+/* A rank's wishes about FP8, which are its backend's. */
+typedef struct fp8_wishes {
+  bool prefers, wide_blocks_only;
+} fp8_wishes;
+
+/* FP8 stays where all ranks do well with it, and in forms that all take: experts move between them as they lie. */
+static tri_status agree_on_fp8(const tri_engine *e, fp8_wishes *out, tri_error *err) {
+  fp8_wishes own = {e->backend->prefers_fp8, e->backend->wide_blocks_only}, *all;
+  *out = own;
   if (e->replica->world->size == 1) return TRI_OK;
   TRI_CHECK(tri_engine_gather(e->replica, &own, sizeof own, (void **)&all, err));
-  for (int r = 0; r < e->replica->world->size; r++) *prefers_fp8 &= all[r];
+  for (int r = 0; r < e->replica->world->size; r++) {
+    out->prefers &= all[r].prefers;
+    out->wide_blocks_only |= all[r].wide_blocks_only;
+  }
   tri_free(all);
   return TRI_OK;
 }
@@ -116,9 +124,10 @@ static tri_status choose_quantization(tri_engine *e, tri_quantization asked, boo
   e->quantization = tri_stored_quantization(&e->model.stored, asked, prefers_fp8);
   if (e->quantization != TRI_QUANTIZE_FP8 || e->backend->ops.takes_form(e->backend, TRI_F8_E4M3, (tri_groups){0}))
     return TRI_OK;
-  return tri_fail(err, TRI_UNSUPPORTED, "quantization",
-                  "--quantization fp8: backend %s does not compute with FP8 weights: none widens them to 16 bits",
-                  e->backend->name);
+  return tri_fail(
+      err, TRI_UNSUPPORTED, "quantization",
+      "--quantization fp8: of GPUs, only Hopper (H100, H200) computes with FP8 weights: none widens them to "
+      "16 bits");
 }
 
 /* Options that do something else than they seem to. */
@@ -138,11 +147,12 @@ static void log_odd_options(const tri_engine *e, const tri_engine_config *config
 
 /* The model, this rank's share of it, and the checkpoint: what can fail for reasons of files and options, and takes no
  * memory to speak of. */
-static tri_status prepare(tri_engine *e, const tri_engine_config *config, bool prefers_fp8, tri_error *err) {
+static tri_status prepare(tri_engine *e, const tri_engine_config *config, fp8_wishes wishes, tri_error *err) {
   tri_checkpoint **ckpt = &e->ckpt;
   TRI_CHECK(tri_model_config_load(config->model_dir, config->config_rules, &e->model, err));
   TRI_CHECK(set_use(&e->model, config, err));
-  TRI_CHECK(choose_quantization(e, config->quantization, prefers_fp8, err));
+  e->model.stored.wide_blocks_only = wishes.wide_blocks_only;
+  TRI_CHECK(choose_quantization(e, config->quantization, wishes.prefers, err));
   tri_parallel p = e->replica->p;
   p.quantized = e->quantization != TRI_QUANTIZE_NONE;
   TRI_CHECK(place_experts(e, config, p, err));
@@ -331,15 +341,15 @@ static void close_checkpoint(tri_engine *e) {
 tri_status tri_engine_create(const tri_engine_config *config, tri_backend *backend, tri_replica *replica,
                              tri_engine **out, tri_error *err) {
   tri_engine *e = tri_calloc(1, sizeof *e);
-  bool prefers_fp8;
+  fp8_wishes wishes;
   tri_status st = e ? TRI_OK : tri_fail(err, TRI_NO_MEMORY, "engine", "no memory");
   if (st != TRI_OK) return tri_engine_agree(replica, st, err);
   e->backend = backend;
   e->replica = replica;
   e->num_micro_batches = replica->p.pp;
   atomic_store(&e->progress.layer, TRI_LAYER_IDLE);
-  TRI_TRY(agree_preference(e, &prefers_fp8, err));
-  TRI_TRY(tri_engine_agree(replica, prepare(e, config, prefers_fp8, err), err));
+  TRI_TRY(agree_on_fp8(e, &wishes, err));
+  TRI_TRY(tri_engine_agree(replica, prepare(e, config, wishes, err), err));
   TRI_TRY(compare_placements(e, err));
   TRI_TRY(tri_engine_agree(replica, connect(e, err), err));
   /* After the communicators, whose memory is not to be had any more. */

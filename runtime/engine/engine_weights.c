@@ -89,11 +89,13 @@ static void tell_host(const tri_engine *e) {
 
 /* Why matrices of FP8 did not stay so; "" where they did, or none was. */
 static const char *why_widened(const tri_engine *e) {
-  if (!tri_stored_has_fp8(&e->model.stored) || e->quantization == TRI_QUANTIZE_FP8) return "";
+  if (!tri_stored_has_fp8(&e->model.stored)) return "";
+  if (e->quantization == TRI_QUANTIZE_FP8)
+    return tri_stored_widens_blocks(&e->model.stored) ? ": GPUs multiply FP8 by rows or in blocks of 128 columns" : "";
   if (e->quantization != TRI_QUANTIZE_NONE) return ": --quantization asks for it";
   if (e->backend->prefers_fp8) return ": --quantization none";
   return e->backend->host_memory ? ": these CPUs are slower with FP8 (--quantization fp8 keeps it)"
-                                 : ": this backend does not compute with FP8 yet";
+                                 : ": of GPUs, only Hopper (H100, H200) computes with FP8";
 }
 
 /* Says what became of a quantized checkpoint, or of one that was quantized. */

@@ -69,6 +69,18 @@ static size_t slab_bytes(tri_weight_shape shape) {
   return (size_t)(rows < shape.n ? rows : shape.n) * (size_t)shape.k * 2;
 }
 
+static size_t larger_of(size_t a, size_t b) { return a > b ? a : b; }
+
+/* Bytes of the parts that the sums of a GEMM with weights of 8 bits are cut into where its tiles do not fill the
+ * device, and of the scales of rows in two terms (kernels/cuda/linear/gemm_8bit.cu), at most. */
+static size_t sums_bytes(tri_weight_shape shape, size_t rows) {
+  enum { SPLITS = 8, STEP = 64, FEWEST_STEPS = 4, TILES = 131, TILE = 128 * 128, GROUP = 128, TWO_TERMS_ROWS = 64 };
+  size_t k = (size_t)shape.k, n = (size_t)shape.n, splits = (k + STEP - 1) / STEP / FEWEST_STEPS, sums = TILES * TILE;
+  if (splits > SPLITS) splits = SPLITS;
+  if (n < sums / rows) sums = rows * n;
+  return (splits > 1 ? splits * sums * sizeof(float) : 0) + (k / GROUP + 1) * TWO_TERMS_ROWS * sizeof(float);
+}
+
 /* Bytes of the parts into which a gated MLP of few rows cuts its second GEMM's sums (kernels/cuda/linear/gated_mlp.cu),
  * at most. */
 static size_t mlp_parts_bytes(const tri_model_config *c, const tri_shard *s, size_t rows) {
@@ -84,8 +96,8 @@ static size_t mlp_parts_bytes(const tri_model_config *c, const tri_shard *s, siz
 
 /* An upper bound of what any op's plan asks for on a device (kernels/cuda): inputs that are rounded to the weights'
  * type or to int8, partial results of attention whose keys are split among blocks, the hidden units of chosen experts
- * and what their choices come to, parts of a gated MLP's sums, and weights of int8 that prompts widen. A layer's ops
- * have a chunk's rows, those after the last layer the logits'. */
+ * and what their choices come to, parts of a gated MLP's sums and of those with weights of 8 bits, and weights of int8
+ * that prompts widen. A layer's ops have a chunk's rows, those after the last layer the logits'. */
 static bool workspace_bytes(const tri_model_config *c, const tri_shard *s, const tri_limits *limits,
                             const tri_ledger_config *config, tri_ledger *l) {
   enum { BLOCKS = 2048, EXTRA = 8 }; /* parts of cut contexts at most; bytes for a row's scale and alignment */
@@ -99,8 +111,10 @@ static bool workspace_bytes(const tri_model_config *c, const tri_shard *s, const
     tri_weight_shape shape = tri_shard_weight_shape(c, s, (tri_weight_id)id);
     if (shape.vector || shape.n <= 0 || shape.k <= 0) continue;
     if ((size_t)shape.k > widest) widest = (size_t)shape.k;
-    bool widened = config->quantization == TRI_QUANTIZE_INT8 && tri_weight_is_quantized(c, (tri_weight_id)id);
-    if (widened && slab_bytes(shape) > slab) slab = slab_bytes(shape);
+    bool eight_bits = config->quantization != TRI_QUANTIZE_NONE && tri_weight_is_quantized(c, (tri_weight_id)id);
+    if (!eight_bits) continue;
+    if (!tri_weight_is_of_experts((tri_weight_id)id)) slab = larger_of(slab, sums_bytes(shape, rows));
+    if (config->quantization == TRI_QUANTIZE_INT8) slab = larger_of(slab, slab_bytes(shape));
   }
   size_t per_expert = (size_t)s->expert_ff.count * 2 + (size_t)c->hidden_size;
   bool has_experts = has_experts_here(c, s);

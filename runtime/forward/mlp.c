@@ -99,9 +99,11 @@ static tri_moe_experts_args routed_of(const tri_walk *w, const tri_layer *y, tri
   return a;
 }
 
-/* Returns what the host adds where the device has some of the same experts: to what the device gives. */
+/* Returns what the host adds where the device has some of the same experts: to what the device gives. Only the device
+ * is faster with rows that are rounded to FP8. */
 static tri_moe_experts_args host_part_of(const tri_walk *w, const tri_layer *y, tri_mat in) {
   tri_moe_experts_args a = routed_of(w, y, in);
+  a.int8_activations &= a.up.dtype == TRI_I8;
   if (!tri_has_hot_experts(w->f, y)) return a;
   a.out = tri_rows(w->f->buf.host_delta, in.rows);
   a.accumulate = false;
@@ -143,7 +145,7 @@ void tri_walk_experts(tri_walk *w, const tri_layer *y, tri_mat in) {
   if (tri_has_hot_experts(w->f, y))
     experts_of_both(w, y, in);
   else if (tri_has_experts_on_host(w->f, y))
-    tri_emit_host_experts(w, y, routed_of(w, y, in));
+    tri_emit_host_experts(w, y, host_part_of(w, y, in));
   else
     tri_emit_moe_experts(w, routed_of(w, y, in));
 }

@@ -91,5 +91,5 @@ bool tri_stored_form_find(const tri_model_config *c, const tri_shard *s, const t
   if (tri_weight_is_of_experts(id)) f.rows = common_divisor(f.rows, shape.n / s->slots.count);
   *groups = (tri_groups){0};
   if (f.cols) *groups = (tri_groups){.rows = (int)f.rows, .cols = (int)f.cols, .skip_col = (int)f.skip_col};
-  return true;
+  return !c->stored.wide_blocks_only || tri_groups_are_wide(*groups);
 }

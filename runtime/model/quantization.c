@@ -296,6 +296,15 @@ bool tri_stored_has_fp8(const tri_stored *s) {
   return false;
 }
 
+bool tri_stored_widens_blocks(const tri_stored *s) {
+  enum { WIDE = 128 }; /* tri_groups_are_wide in kernels/tensor.h */
+  for (int i = 0; i < s->num_schemes && s->wide_blocks_only; i++) {
+    const tri_stored_scheme *b = &s->schemes[i];
+    if (b->is_float && b->bits == 8 && b->cols && b->cols != WIDE) return true;
+  }
+  return false;
+}
+
 tri_quantization tri_stored_quantization(const tri_stored *s, tri_quantization asked, bool prefers_fp8) {
   if (asked != TRI_QUANTIZE_AUTO) return asked;
   return prefers_fp8 && tri_stored_has_fp8(s) ? TRI_QUANTIZE_FP8 : TRI_QUANTIZE_NONE;

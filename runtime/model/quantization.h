@@ -39,9 +39,10 @@ typedef struct tri_stored {
   tri_stored_method method;
   int num_schemes;
   tri_stored_scheme schemes[TRI_MAX_SCHEMES];
-  bool zeros_less_one; /* GPTQ: a zero point is stored as one less */
-  bool has_kv_scales;  /* for a KV cache of FP8, which are not used; also where the matrices are not quantized */
-  tri_dtype widened;   /* of matrices in memory, unless another type is asked for */
+  bool zeros_less_one;   /* GPTQ: a zero point is stored as one less */
+  bool has_kv_scales;    /* for a KV cache of FP8, which are not used; also where the matrices are not quantized */
+  tri_dtype widened;     /* of matrices in memory, unless another type is asked for */
+  bool wide_blocks_only; /* of FP8's blocks only wide ones stay (tri_groups_are_wide): as the backend wants it */
 } tri_stored;
 
 /* model_dtype: the config's own. A model that is not quantized is TRI_STORED_PLAIN. Refuses, by the names of the field
@@ -51,6 +52,8 @@ tri_status tri_stored_read(const tri_json *config, tri_dtype model_dtype, tri_st
 tri_status tri_stored_read_modelopt(const tri_json *file, tri_dtype model_dtype, tri_stored *out, tri_error *err);
 /* Returns whether it has matrices of FP8. */
 bool tri_stored_has_fp8(const tri_stored *s);
+/* Returns whether blocks of its FP8 are widened because they are not wide (wide_blocks_only). */
+bool tri_stored_widens_blocks(const tri_stored *s);
 /* Returns what weights become where `asked` may be AUTO; prefers_fp8: the backend's. Never AUTO. */
 tri_quantization tri_stored_quantization(const tri_stored *s, tri_quantization asked, bool prefers_fp8);
 /* "FP8, a scale for 128 x 128 weights", for people. */

@@ -40,6 +40,7 @@ bool make_kit(struct kit *k, const kit_config *config) {
                           .num_kv_blocks = 4 * KIT_SEQS + most / 16,
                           .local_ranks = 1,
                           .encoders = true,
+                          .quantization = config->quantization,
                           .all2all = config->all2all,
                           .all2all_rows = config->all2all_rows,
                           .pooling = config->pooling};

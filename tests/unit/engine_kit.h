@@ -27,6 +27,7 @@ typedef struct kit_config {
   int max_model_len; /* 0: 16 */
   int all2all, all2all_rows;
   bool deterministic;
+  tri_quantization quantization;
   void (*prepare)(tri_backend *be); /* may be NULL */
 } kit_config;
 

@@ -300,6 +300,30 @@ START_TEST(workspace_of_chunks) {
 END_TEST
 
 /* KV blocks of the host: a part of what a rank without a device may use, and apart from a device's memory. */
+/* A 70B's rank of eight: its QKV GEMM of 1408 rows has 110 tiles, fewer than an H200 multiprocessors, and cuts k into
+ * six parts. */
+START_TEST(parts_of_8_bit_sums) {
+  static struct ledger_case k;
+  static const tri_quantization types[] = {TRI_QUANTIZE_FP8, TRI_QUANTIZE_INT8, TRI_QUANTIZE_W8A8};
+  const int64_t rows = 1408, qkv = 10 * 128, hidden = 8192, rounded = rows * hidden + hidden / 128 * rows * 4;
+  tri_error err = {0};
+  open_case(&k, "llama");
+  k.c.hidden_size = hidden;
+  k.c.attention.num_heads = 64;
+  k.c.attention.num_kv_heads = 8;
+  k.c.attention.head_dim = 128;
+  k.c.mlp.intermediate_size = 28672;
+  k.limits.max_num_batched_tokens = 2048;
+  ck_assert_int_eq(tri_shard_make(&k.c, (tri_parallel){.tp = 8, .pp = 1}, &k.s, &err), TRI_OK);
+  for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+    tri_ledger l;
+    tri_ledger_config config = {.dtype = TRI_BF16, .kv_dtype = TRI_BF16, .device = true, .quantization = types[i]};
+    ck_assert_int_eq(tri_ledger_make(&k.c, &k.s, NULL, &k.limits, 1, &config, &l, &err), TRI_OK);
+    ck_assert_int_ge((int64_t)l.workspace, rounded + 6 * rows * qkv * 4);
+  }
+}
+END_TEST
+
 START_TEST(blocks_of_the_host) {
   static struct ledger_case k;
   tri_offload_config offload = {.tier = TRI_OFFLOAD_NONE};
@@ -564,6 +588,7 @@ Suite *suite_ledger(void) {
   tcase_add_test(c, parts_in_the_hosts_memory);
   tcase_add_loop_test(c, memory_for_larger_steps, 0, 5);
   tcase_add_test(c, workspace_of_chunks);
+  tcase_add_test(c, parts_of_8_bit_sums);
   tcase_add_test(c, blocks_of_the_host);
   tcase_add_loop_test(c, experts_of_the_host, 0, 4);
   tcase_add_test(c, experts_of_the_host_by_options);

@@ -170,6 +170,27 @@ START_TEST(what_auto_means) {
 }
 END_TEST
 
+/* A backend that takes wide blocks alone is told which others there are. */
+START_TEST(blocks_that_are_widened) {
+  static const struct {
+    const char *fields;
+    bool widened;
+  } cases[] = {{"\"quant_method\":\"fp8\",\"weight_block_size\":[32,48]", true},
+               {"\"quant_method\":\"fp8\",\"weight_block_size\":[32,128]", false},
+               {"\"quant_method\":\"fp8\"", false},
+               {"\"quant_method\":\"fbgemm_fp8\"", false},
+               {GPTQ ",\"group_size\":64", false}};
+  tri_error err = {0};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    tri_stored s;
+    ck_assert_int_eq(parse("", cases[i].fields, &s, &err), TRI_OK);
+    ck_assert(!tri_stored_widens_blocks(&s));
+    s.wide_blocks_only = true;
+    ck_assert_int_eq(tri_stored_widens_blocks(&s), cases[i].widened);
+  }
+}
+END_TEST
+
 static void write_file(const char *folder, const char *name, const char *text) {
   char path[2 * SCRATCH_BYTES];
   snprintf(path, sizeof path, "%s/%s", folder, name);
@@ -231,6 +252,7 @@ Suite *suite_quantization(void) {
   tcase_add_test(c, more_schemes_than_there_is_room_for);
   tcase_add_test(c, the_type_of_widened_weights);
   tcase_add_test(c, what_auto_means);
+  tcase_add_test(c, blocks_that_are_widened);
   tcase_add_test(c, a_file_of_modelopt);
   tcase_add_test(c, words_for_people);
   suite_add_tcase(s, c);

@@ -197,6 +197,7 @@ static tri_status set_up(struct bench *b, tri_error *err) {
   TRI_TRY(tri_pool_create(b->threads, pins, oversubscribed ? 0 : 200, &b->pool));
   tri_backend_config bc = {.name = strcmp(o->backend, "auto") ? o->backend : "cpu", .pool = b->pool};
   TRI_TRY(tri_backend_create(&bc, &b->backend, err));
+  b->model.stored.wide_blocks_only = b->backend->wide_blocks_only;
   b->quantization =
       tri_stored_quantization(&b->model.stored, (tri_quantization)o->quantization, b->backend->prefers_fp8);
   TRI_TRY(tri_weight_map_make(&b->model, &b->shard, b->ckpt, dtype_of(o), b->quantization, NULL, &map, err));

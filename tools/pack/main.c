@@ -131,13 +131,15 @@ static tri_status pack_rank(const struct packing *p, int rank, tri_error *err) {
   return TRI_OK;
 }
 
-/* Returns what the backend would have that reads the pack, which need not be on this host. */
-static bool prefers_fp8(const tri_serve_options *o) {
+/* Finds what the backend wants of FP8 that reads the pack, which need not be on this host: then it is widened. */
+static void choose_quantization(struct packing *p) {
+  const tri_serve_options *o = p->o;
   tri_backend *be = NULL;
-  if (tri_backend_create(&(tri_backend_config){.name = o->backend}, &be, NULL) != TRI_OK) return false;
-  bool prefers = be->prefers_fp8;
+  bool known = tri_backend_create(&(tri_backend_config){.name = o->backend}, &be, NULL) == TRI_OK;
+  p->model.stored.wide_blocks_only = !known || be->wide_blocks_only;
+  p->quantization =
+      tri_stored_quantization(&p->model.stored, (tri_quantization)o->quantization, known && be->prefers_fp8);
   tri_backend_destroy(be);
-  return prefers;
 }
 
 static tri_status set_up(struct packing *p, tri_error *err) {
@@ -148,7 +150,7 @@ static tri_status set_up(struct packing *p, tri_error *err) {
     return tri_fail(err, TRI_UNSUPPORTED, "model", "only the weights of decoders are streamed, and %s is none",
                     p->model.arch->model_type);
   TRI_CHECK(tri_serve_layout_make(o, &p->layout, err));
-  p->quantization = tri_stored_quantization(&p->model.stored, (tri_quantization)o->quantization, prefers_fp8(o));
+  choose_quantization(p);
   if (o->load_format != TRI_LOAD_DUMMY) TRI_CHECK(tri_checkpoint_open(o->model, &p->ckpt, err));
   tri_expert_placement_config pc = {.ep = p->layout.ep,
                                     .strategy = (tri_expert_strategy)o->expert_placement_strategy,

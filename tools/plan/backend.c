@@ -77,13 +77,16 @@ tri_status plan_find_backend(struct plan *p, tri_error *err) {
     memcpy(p->device, be->tactics_key, sizeof p->device);
     p->kind = tri_device_kind_find(p->device);
   }
-  bool prefers_fp8 = be ? be->prefers_fp8 : !strcmp(p->backend, "cpu") && tri_cpu_prefers_fp8();
-  p->ledger.quantization =
-      tri_stored_quantization(&p->c->stored, (tri_quantization)v->quantization, prefers_fp8 && !p->ledger.device);
+  bool prefers_fp8 = !strcmp(p->backend, "cpu") && tri_cpu_prefers_fp8();
+  if (p->ledger.device) prefers_fp8 = p->devices ? be->prefers_fp8 : p->kind->computes_fp8;
   tri_backend_destroy(be);
-  if (p->ledger.device && p->ledger.quantization == TRI_QUANTIZE_FP8)
-    return tri_fail(err, TRI_UNSUPPORTED, "quantization",
-                    "--quantization fp8: GPUs do not compute with FP8 weights yet: none widens them to 16 bits");
+  p->c->stored.wide_blocks_only = p->ledger.device;
+  p->ledger.quantization = tri_stored_quantization(&p->c->stored, (tri_quantization)v->quantization, prefers_fp8);
+  if (p->ledger.device && p->ledger.quantization == TRI_QUANTIZE_FP8 && !prefers_fp8)
+    return tri_fail(
+        err, TRI_UNSUPPORTED, "quantization",
+        "--quantization fp8: of GPUs, only Hopper (H100, H200) computes with FP8 weights: none widens them to "
+        "16 bits");
   double share = p->ledger.device ? v->gpu_memory_utilization : 1;
   if (p->o->memory) p->ledger.memory = (int64_t)((double)p->o->memory * share);
   tell_assumption(p);

@@ -120,8 +120,7 @@ static bool is_short_of_memory(const struct plan_options *o, const tri_error *er
   return !strcmp(err->field, "memory") || !strcmp(err->field, "gpu_layers");
 }
 
-static tri_status plan(const struct plan_options *o, const tri_model_config *c, const tri_checkpoint *ckpt,
-                       tri_error *err) {
+static tri_status plan(const struct plan_options *o, tri_model_config *c, const tri_checkpoint *ckpt, tri_error *err) {
   const tri_serve_options *v = &o->serve;
   struct plan p = {.o = o, .c = c, .ckpt = ckpt};
   p.ledger = (tri_ledger_config){.dtype = v->dtype == TRI_SERVE_AUTO ? TRI_DTYPE_COUNT : (tri_dtype)v->dtype,

@@ -89,7 +89,7 @@ struct plan_streaming {
 struct plan {
   const struct plan_options *o;
   tri_serve_layout layout;
-  const tri_model_config *c;
+  tri_model_config *c;
   tri_expert_placement *placement; /* NULL: linear */
   const tri_checkpoint *ckpt;      /* NULL: sizes are counted from the config */
   tri_limits limits;

@@ -21,6 +21,8 @@ void plan_print_stored(const struct plan *p) {
   if (p->ckpt) printf(", %.1f MiB", mib((size_t)stored_bytes(p->ckpt)));
   if (p->ledger.quantization == TRI_QUANTIZE_NONE)
     printf("; its weights are widened to %s while they are read, and counted so\n", type);
+  else if (p->ledger.quantization == TRI_QUANTIZE_FP8 && tri_stored_widens_blocks(s))
+    printf("; GPUs multiply FP8 by rows or in blocks of 128 columns: others are widened to %s, and counted so\n", type);
   else if (p->ledger.quantization == TRI_QUANTIZE_FP8)
     printf("; %s\n", tri_stored_has_fp8(s) ? "what is FP8 in it stays so, and is counted so"
                                            : "its weights are rounded to FP8 while they are read, and counted so");
