@@ -329,7 +329,7 @@ int tri_cuda_choose_gated_linear(const tri_backend *be, const tri_gated_linear_a
 bool tri_cuda_gated_prompt_fits(const tri_gated_linear_args *a);
 cudaError_t tri_cuda_gated_prompt(cudaStream_t stream, const tri_gated_linear_args *a, int num_sms);
 
-/* gated_mlp.cu: both GEMMs of a gated MLP in one kernel, 3 to 128 rows of 16 bits, on Hopper. slabs: the lane's
+/* gated_mlp.cu: both GEMMs of a gated MLP in one kernel, 3 to 64 rows of 16 bits, on Hopper. slabs: the lane's
  * counters.
  */
 bool tri_cuda_gated_mlp_fits(const tri_gated_mlp_args *a);
@@ -362,7 +362,7 @@ size_t tri_cuda_rounded_bytes(int rows, int k); /* of the workspace, a multiple 
 tri_cuda_rounded tri_cuda_two_terms(cudaStream_t stream, tri_mat x, const tri_weight *w, void *workspace);
 size_t tri_cuda_two_terms_bytes(int rows, int k);
 
-/* gemm_8bit.cu: three rows and more with weights of 8 bits, on Hopper, gated or not. queue: 0 before and after. */
+/* gemm_8bit.cu: two rows and more with weights of 8 bits, on Hopper, gated or not. queue: 0 before and after. */
 bool tri_cuda_8bit_fits(const tri_linear_args *a);
 size_t tri_cuda_8bit_workspace(const tri_linear_args *a, int num_sms);
 cudaError_t tri_cuda_8bit_linear(cudaStream_t stream, const tri_linear_args *a, void *workspace, unsigned *queue,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GEMMs of three rows and more with weights of 8 bits, on Hopper: what experts' GEMMs are (moe/grouped.cuh), of one
+/* GEMMs of two rows and more with weights of 8 bits, on Hopper: what experts' GEMMs are (moe/grouped.cuh), of one
  * expert that has all rows. Weights stream through the copy engine and are read once for each 128 rows; they become
  * 16-bit floats in registers, tile by tile, or are multiplied as they are with rows of 8 bits. */
 #include "kernels/cuda/linear/results.cuh"
