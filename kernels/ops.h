@@ -86,18 +86,18 @@ typedef struct tri_softcap_args {
 #define TRI_READS_softcap(a) (a)->x.data
 #define TRI_WRITES_softcap(a) (a)->x.data
 
-/* out = act(x w^T + bias), or out += act(...) with accumulate. bias: float32 [n] or NULL. int8_activations, with
- * weights of I8: each row of x is rounded to int8 in groups of TRI_INT8_GROUP elements (kernels/quantize.h); a group's
- * products and their sum are integers, which is multiplied with the group's scale; the sum of groups is multiplied with
- * the weight's scale. With weights of F8_E4M3 that are rows or have blocks of as many columns: the same with e4m3, in
- * groups where weights have blocks, else with one scale for a row. A row with an element that is not finite gives NaN.
- */
+/* out = act(x w^T + bias), or out += act(...) with accumulate. bias: float32 [n] or NULL. rounds_rows: each row of x is
+ * rounded to the weights' type, in groups of elements with a scale for each (kernels/quantize.h); a group's products
+ * are added up and multiplied with its scale, and the sum of groups, or with blocks of weights each group, with the
+ * weights' scales. With weights of I8 groups are TRI_INT8_GROUP elements, and their sums integers; with those of
+ * F8_E4M3 that have blocks of as many columns the same without integers, and with those that have a scale for each row
+ * a group is the whole row. A row with an element that is not finite gives NaN. */
 typedef struct tri_linear_args {
   tri_mat x; /* [M, k] */
   tri_weight w;
   const float *bias;
   tri_act act;
-  bool accumulate, int8_activations;
+  bool accumulate, rounds_rows;
   tri_mat out; /* [M, n] */
 } tri_linear_args;
 #define TRI_READS_linear(a) (a)->x.data, (a)->accumulate ? (a)->out.data : NULL
@@ -311,7 +311,7 @@ static inline tri_moe_map_args tri_moe_map_of(const tri_moe_route_args *a) {
  * expert(x[t]), or out += with accumulate. expert(x) = down act(up x + up_bias) + down_bias; gated: down glu(up x +
  * up_bias), the rows of up_n being F gates and then F ups. A token none of whose choices has a row comes to 0, or stays
  * as it was. Which choices go to which expert is the map's to say, which is one of num_experts experts and T * top_k
- * choices. int8_activations, with weights of I8: both GEMMs are as tri_linear_args has them; x's rows are rounded, and
+ * choices. rounds_rows: both GEMMs are as tri_linear_args has them; x's rows are rounded, and
  * of each choice the hidden row before `down`. x of 16 bits has the weights' type, or any with weights of I8; out may
  * have any type but I8. */
 typedef struct tri_moe_experts_args {
@@ -326,7 +326,7 @@ typedef struct tri_moe_experts_args {
   tri_act act;
   bool gated;
   float glu_limit; /* as in tri_glu_args */
-  bool accumulate, int8_activations;
+  bool accumulate, rounds_rows;
   tri_mat out; /* [T, H], not x */
 } tri_moe_experts_args;
 #define TRI_READS_moe_experts(a)                                                                                       \

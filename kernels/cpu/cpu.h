@@ -198,7 +198,7 @@ void tri_blas_gemm(int m, int n, int k, const float *x, size_t ldx, const float 
 void tri_cpu_widen_row(const tri_cpu_isa *isa, const tri_weight *w, size_t row, int col, int n, float factor,
                        float *out);
 
-/* linear_int8.c: linear with int8_activations */
+/* linear_int8.c: linear with rounds_rows */
 tri_status tri_cpu_linear_int8_plan(tri_backend *be, const tri_linear_args *a, tri_op_plan *plan);
 void tri_cpu_linear_int8_launch(tri_backend *be, const tri_linear_args *a);
 

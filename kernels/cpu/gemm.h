@@ -46,7 +46,7 @@ size_t tri_cpu_gemm_scratch(const tri_cpu_isa *isa, tri_cpu_gemm_algorithm algor
 
 void tri_cpu_gemm_run(const tri_cpu_gemm *p, float *scratch);
 
-/* The same with rows of x that are integers already (see tri_linear_args' int8_activations), in dot products only:
+/* The same with rows of x that are integers already (see tri_linear_args' rounds_rows), in dot products only:
  * groups are added in one order, so a row's bits never depend on the batch. */
 typedef struct tri_cpu_gemm_int8 {
   const tri_cpu_isa *isa;

@@ -75,14 +75,14 @@ static void run_layers(tri_backend *be, const tri_op_plan *plan, layers l) {
 
 tri_status tri_cpu_linear_plan(tri_backend *be, const tri_linear_args *a, tri_op_plan *plan) {
   TRI_CHECK(tri_ref_linear_plan(be, a, plan));
-  if (a->int8_activations && a->w.dtype != TRI_I8) return TRI_UNSUPPORTED;
-  if (a->int8_activations) return tri_cpu_linear_int8_plan(be, a, plan);
+  if (a->rounds_rows && a->w.dtype != TRI_I8) return TRI_UNSUPPORTED;
+  if (a->rounds_rows) return tri_cpu_linear_int8_plan(be, a, plan);
   plan_layers(be, one_layer(a), plan);
   return TRI_OK;
 }
 
 void tri_cpu_linear_launch(tri_backend *be, const tri_op_plan *plan, const tri_linear_args *a) {
-  if (a->int8_activations)
+  if (a->rounds_rows)
     tri_cpu_linear_int8_launch(be, a);
   else
     run_layers(be, plan, one_layer(a));

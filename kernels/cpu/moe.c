@@ -29,7 +29,7 @@ static size_t spread(int n) {
 }
 
 static tri_cpu_gemm_algorithm algorithm_of(const tri_backend *be, const tri_moe_experts_args *a, int m, bool up) {
-  if (a->int8_activations) return TRI_ALGORITHM_DOTS; /* of which it has the blocks */
+  if (a->rounds_rows) return TRI_ALGORITHM_DOTS; /* of which it has the blocks */
   tri_cpu_gemm_shape s = {.m = m, .k = up ? a->x.cols : a->down.k, .deterministic = be->deterministic, .direct = true};
   s.scattered = true; /* of the second GEMM's rows it is not true, but they are too few for the library, too */
   return tri_cpu_gemm_choose(&s);
@@ -39,7 +39,7 @@ static tri_cpu_gemm_algorithm algorithm_of(const tri_backend *be, const tri_moe_
 static size_t gemm_floats(const tri_backend *be, const tri_moe_experts_args *a, int m, int n) {
   const tri_cpu_isa *isa = tri_cpu_isa_of(be);
   size_t most = 0;
-  if (a->int8_activations) return (tri_int8_scratch(n) + sizeof(float) - 1) / sizeof(float);
+  if (a->rounds_rows) return (tri_int8_scratch(n) + sizeof(float) - 1) / sizeof(float);
   for (int algorithm = TRI_ALGORITHM_DOTS; algorithm <= TRI_ALGORITHM_PANELS; algorithm++) {
     size_t floats = tri_cpu_gemm_scratch(isa, (tri_cpu_gemm_algorithm)algorithm, a->up.dtype, m, n, 0, true);
     if (floats > most) most = floats;
@@ -66,14 +66,14 @@ static bool lay_out(const tri_backend *be, const tri_moe_experts_args *a, expert
   if (!tri_size_mul(choices * sizeof(float), l->ld_act, &act) ||
       !tri_size_mul(choices * sizeof(float), l->ld_down, &down) ||
       !tri_size_mul(l->thread_bytes, (size_t)threads, &l->bytes) ||
-      !tri_size_mul(a->int8_activations ? choices * sizeof(int16_t) : 0, tri_int8_row(tri_max(f, h)), &rounded))
+      !tri_size_mul(a->rounds_rows ? choices * sizeof(int16_t) : 0, tri_int8_row(tri_max(f, h)), &rounded))
     return false;
   lists = (2 * choices + 3 * (size_t)a->num_experts + 1) * sizeof(int32_t);
   l->act = tri_round_up(lists, 64);
   if (!tri_size_add(l->act, act, &l->down) || !tri_size_add(l->down, down, &l->rounded) ||
       !tri_size_add(l->rounded, tri_round_up(rounded, 64), &l->scales))
     return false;
-  size_t scales = a->int8_activations ? choices * (size_t)tri_int8_groups(tri_max(f, h)) * sizeof(float) : 0;
+  size_t scales = a->rounds_rows ? choices * (size_t)tri_int8_groups(tri_max(f, h)) * sizeof(float) : 0;
   scales = tri_round_up(scales, 64);
   return tri_size_add(l->scales, scales, &l->threads) && tri_size_add(l->bytes, l->threads, &l->bytes);
 }
@@ -81,7 +81,7 @@ static bool lay_out(const tri_backend *be, const tri_moe_experts_args *a, expert
 tri_status tri_cpu_moe_experts_plan(tri_backend *be, const tri_moe_experts_args *a, tri_op_plan *plan) {
   experts_layout l;
   TRI_CHECK(tri_ref_moe_experts_plan(be, a, plan));
-  if (a->int8_activations && a->up.dtype != TRI_I8) return TRI_UNSUPPORTED;
+  if (a->rounds_rows && a->up.dtype != TRI_I8) return TRI_UNSUPPORTED;
   if (a->top_k > PASS_CHOICES || !lay_out(be, a, &l)) return TRI_OUT_OF_RANGE;
   plan->workspace = l.bytes;
   return TRI_OK;
@@ -158,7 +158,7 @@ static void round_hidden(experts_run *r) {
 
 /* p for an expert's rows from `row` on, which were rounded with int8 activations; then p's x is not looked at. */
 static void multiply(const experts_run *r, const tri_cpu_gemm *p, int row, float *scratch) {
-  if (!r->a->int8_activations) {
+  if (!r->a->rounds_rows) {
     tri_cpu_gemm_run(p, scratch);
     return;
   }
@@ -253,13 +253,13 @@ static void sum_items(experts_run *r) {
 static void experts_thread(void *ctx, int index, int count) {
   experts_run *r = ctx;
   float *scratch = (float *)((char *)r->be->workspace + r->l.threads + (size_t)index * r->l.thread_bytes);
-  if (r->a->int8_activations) {
+  if (r->a->rounds_rows) {
     round_tokens(r);
     if (count > 1) tri_pool_barrier(r->be->pool);
   }
   run_blocks(r, &r->up_ticket, scratch, r->a->down.k, r->l.block_up, up_item);
   if (count > 1) tri_pool_barrier(r->be->pool);
-  if (r->a->int8_activations) {
+  if (r->a->rounds_rows) {
     round_hidden(r);
     if (count > 1) tri_pool_barrier(r->be->pool);
   }

@@ -111,7 +111,7 @@ tri_status tri_ref_linear_plan(tri_backend *be, const tri_linear_args *a, tri_op
   bool ok = mat_ok(&a->x) && mat_ok(&a->out) && weight_ok(&a->w) && fits && a->act != TRI_ACT_SWIGLU_OAI;
   if (!ok) return TRI_INVALID_ARGUMENT;
   plan->workspace = (size_t)a->w.k * sizeof(double);
-  return !a->int8_activations || tri_ref_rounds_for(&a->w) ? TRI_OK : TRI_INVALID_ARGUMENT;
+  return !a->rounds_rows || tri_ref_rounds_for(&a->w) ? TRI_OK : TRI_INVALID_ARGUMENT;
 }
 
 /* The product is rounded to float32 before it is rounded again: the same two roundings as in vectors, and so the same
@@ -144,7 +144,7 @@ void tri_ref_linear_launch(tri_backend *be, const tri_op_plan *plan, const tri_l
   for (int t = 0; t < a->x.rows; t++) {
     const float *row = tri_mat_row(&a->x, t);
     for (int j = 0; j < a->w.k; j++) x[j] = row[j];
-    if (a->int8_activations) tri_ref_round_row(&a->w, row, x);
+    if (a->rounds_rows) tri_ref_round_row(&a->w, row, x);
     for (int i = 0; i < a->w.n; i++) {
       double sum = 0;
       for (int j = 0; j < a->w.k; j++) sum += x[j] * tri_ref_weight_at(&a->w, (size_t)i, (size_t)j);

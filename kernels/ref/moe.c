@@ -85,7 +85,7 @@ tri_status tri_ref_moe_experts_plan(tri_backend *be, const tri_moe_experts_args 
   plan->workspace = (3 * f + 2 * h) * sizeof(double) + (f + h) * sizeof(float);
   bool types = tri_ref_weight_type_ok(up->dtype) && tri_ref_weight_type_ok(down->dtype) && a->out.dtype != TRI_I8 &&
                a->x.dtype != TRI_I8 && (a->x.dtype == TRI_F32 || a->x.dtype == up->dtype || up->dtype > TRI_BF16);
-  if (a->int8_activations) types &= up->dtype == down->dtype && tri_ref_rounds_for(up) && tri_ref_rounds_for(down);
+  if (a->rounds_rows) types &= up->dtype == down->dtype && tri_ref_rounds_for(up) && tri_ref_rounds_for(down);
   bool choices = a->top_k > 0 && (int64_t)a->x.rows * a->top_k <= INT32_MAX;
   return mats && weights && act && types && choices ? TRI_OK : TRI_INVALID_ARGUMENT;
 }
@@ -112,7 +112,7 @@ static void add_expert(const tri_moe_experts_args *a, const choice *c, double *s
   }
   for (size_t i = 0; i < f; i++)
     hidden[i] = a->gated ? tri_formula_glu(a->act, a->glu_limit, up[i], up[f + i]) : tri_formula_act(a->act, up[i]);
-  if (a->int8_activations) {
+  if (a->rounds_rows) {
     for (size_t i = 0; i < f; i++) c->narrow[i] = (float)hidden[i];
     tri_ref_round_row(&a->down, c->narrow, hidden);
   }
@@ -141,7 +141,7 @@ void tri_ref_moe_experts_launch(tri_backend *be, const tri_op_plan *plan, const 
   for (int t = 0; t < a->x.rows; t++) {
     size_t out = (size_t)t * (size_t)a->out.ld, in = (size_t)t * (size_t)a->x.ld;
     for (size_t i = 0; i < h; i++) x[i] = row[i] = tri_load_f32(a->x.data, a->x.dtype, in + i);
-    if (a->int8_activations) tri_ref_round_row(&a->up, row, x);
+    if (a->rounds_rows) tri_ref_round_row(&a->up, row, x);
     for (size_t i = 0; i < h; i++) sum[i] = a->accumulate ? tri_load_f32(a->out.data, a->out.dtype, out + i) : 0;
     for (int c = 0; c < a->top_k; c++) {
       size_t at = (size_t)t * (size_t)a->top_k + (size_t)c;

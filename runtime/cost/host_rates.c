@@ -45,7 +45,7 @@ static tri_status run_next(struct bench *b, int rows, double *flops) {
   if (b->at + bytes > b->bytes) b->at = 0;
   tri_linear_args a = {.x = {b->x, rows, s->k, s->k, TRI_F32},
                        .w = {.data = b->weights + b->at, .dtype = s->dtype, .n = n, .k = s->k},
-                       .int8_activations = s->int8_activations,
+                       .rounds_rows = s->int8_activations,
                        .out = {b->out, rows, n, n, TRI_F32}};
   if (s->dtype > TRI_BF16) a.w.scale = b->scales;
   b->at += (bytes + 63) / 64 * 64;

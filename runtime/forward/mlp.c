@@ -103,7 +103,7 @@ static tri_moe_experts_args routed_of(const tri_walk *w, const tri_layer *y, tri
  * is faster with rows that are rounded to FP8. */
 static tri_moe_experts_args host_part_of(const tri_walk *w, const tri_layer *y, tri_mat in) {
   tri_moe_experts_args a = routed_of(w, y, in);
-  a.int8_activations &= a.up.dtype == TRI_I8;
+  a.rounds_rows &= a.up.dtype == TRI_I8;
   if (!tri_has_hot_experts(w->f, y)) return a;
   a.out = tri_rows(w->f->buf.host_delta, in.rows);
   a.accumulate = false;

@@ -34,7 +34,7 @@ tri_linear_args tri_linear_of(const tri_walk *w, tri_mat x, const tri_weight *we
                            .w = *weight,
                            .bias = tri_vector(bias),
                            .act = TRI_ACT_NONE,
-                           .int8_activations = rounds_rows(w, weight, x.rows),
+                           .rounds_rows = rounds_rows(w, weight, x.rows),
                            .out = out};
 }
 
@@ -334,7 +334,7 @@ tri_moe_experts_args tri_experts_of(const tri_walk *w, const tri_layer *y, tri_m
       .gated = c->mlp.gated,
       .glu_limit = (float)c->moe.glu_limit,
       .accumulate = c->norm.parallel_residual || tri_adds_in_place(w),
-      .int8_activations = rounds_rows(w, up, each) && rounds_rows(w, down, each),
+      .rounds_rows = rounds_rows(w, up, each) && rounds_rows(w, down, each),
       .out = tri_mlp_delta_of(w),
   };
 }

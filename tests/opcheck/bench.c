@@ -74,7 +74,7 @@ static float *filled(bench *b, size_t n) {
 /* How the elements of a bench's weights are stored and multiplied. */
 typedef struct form {
   tri_dtype type;
-  bool int8_activations;
+  bool rounds_rows;
   tri_groups groups;
 } form;
 
@@ -92,9 +92,9 @@ static void bench_linear(bench *b, const form *f, int m, int n, int k) {
   float *scale = filled(b, scales), *x = filled(b, (size_t)m * (size_t)k), *y = filled(b, (size_t)m * (size_t)n);
   tri_linear_args a = {.x = {x, m, k, k}, .w = {w, scale, t, n, k, f->groups}, .out = {y, m, n, n}};
   if (t <= TRI_BF16) a.w.scale = NULL;
-  a.int8_activations = f->int8_activations;
+  a.rounds_rows = f->rounds_rows;
   snprintf(name, sizeof name, "linear %s%s%s m %d n %d k %d", tri_dtype_name(t), f->groups.cols ? " blocks" : "",
-           f->int8_activations ? " x int8" : "", m, n, k);
+           f->rounds_rows ? " x int8" : "", m, n, k);
   report(b, name, run_linear, &a, (double)bytes + 4.0 * m * (n + k), (double)m * n * k);
   tri_pages_free(w, bytes);
   tri_pages_free(scale, scales * 4), tri_pages_free(x, (size_t)m * (size_t)k * 4);
@@ -316,7 +316,7 @@ static void bench_experts(bench *b, tri_dtype t, bool int8, int m, int h, int f,
   oc_moe_map(ids, m * top_k, 0, experts, &map);
   tri_moe_experts_args a = {.x = {x, m, h, h}, .map = map, .weights = weights, .top_k = top_k};
   a.num_experts = experts, a.act = TRI_ACT_SILU, a.gated = true, a.out = (tri_mat){y, m, h, h, TRI_F32};
-  a.int8_activations = int8;
+  a.rounds_rows = int8;
   a.up = (tri_weight){.data = up, .scale = t == TRI_I8 ? scale : NULL, .dtype = t, .n = experts * 2 * f, .k = h};
   a.down = (tri_weight){.data = down, .scale = t == TRI_I8 ? scale : NULL, .dtype = t, .n = experts * h, .k = f};
   snprintf(name, sizeof name, "moe_experts %s%s m %d h %d f %d, %d of %d", tri_dtype_name(t), int8 ? " x int8" : "", m,

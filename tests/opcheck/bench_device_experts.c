@@ -33,7 +33,7 @@ static tri_expert_map sample_map(bench *b, const shape *s, int tokens, int *dist
   return (tri_expert_map){.choice = p + n, .row = p + 2 * n, .first = p + 3 * n};
 }
 
-static void bench_layer(bench *b, const shape *s, tri_dtype t, bool int8_activations, int tokens) {
+static void bench_layer(bench *b, const shape *s, tri_dtype t, bool rounds_rows, int tokens) {
   static tri_moe_experts_args a[MAX_COPIES];
   char name[80];
   size_t size = tri_dtype_size(t), h = (size_t)s->hidden, f = (size_t)s->units, e = (size_t)s->experts;
@@ -52,7 +52,7 @@ static void bench_layer(bench *b, const shape *s, tri_dtype t, bool int8_activat
     char *up = w + (size_t)i * e * each * size, *down = up + 2 * e * h * f * size;
     a[i] = (tri_moe_experts_args){.weights = weights, .top_k = s->top_k, .num_experts = s->experts, .gated = true};
     a[i].x = (tri_mat){(float *)x, tokens, s->hidden, s->hidden, xt};
-    a[i].int8_activations = int8_activations;
+    a[i].rounds_rows = rounds_rows;
     a[i].map = map;
     a[i].up = (tri_weight){
         .data = up, .scale = t == TRI_I8 ? scale : NULL, .dtype = t, .n = 2 * s->units * s->experts, .k = s->hidden};
@@ -61,8 +61,8 @@ static void bench_layer(bench *b, const shape *s, tri_dtype t, bool int8_activat
     a[i].act = TRI_ACT_SILU;
     a[i].out = (tri_mat){y, tokens, s->hidden, s->hidden, TRI_F32};
   }
-  NAME("experts %s %s%s m %d, %d of %d", s->name, tri_dtype_name(t), int8_activations ? " x int8" : "", tokens,
-       distinct, s->experts);
+  NAME("experts %s %s%s m %d, %d of %d", s->name, tri_dtype_name(t), rounds_rows ? " x int8" : "", tokens, distinct,
+       s->experts);
   bench_report(b, name, WORK(moe_experts, a, copies, .bytes = bytes, .gemms = (double)(chosen * each), .type = t));
   bench_release(b);
 }

@@ -51,7 +51,7 @@ double oc_lost_by_activation(oc *c, const tri_linear_args *a) {
  * and sums of e4m3 14 bits; b: on the device. */
 static double lost_by_8bit_rows(const tri_linear_args *b) {
   if (b->w.dtype == TRI_F8_E4M3) return 1e-6;
-  return b->int8_activations ? LIMIT : 1e-8;
+  return b->rounds_rows ? LIMIT : 1e-8;
 }
 
 /* Rounded inputs: two ulps of the type, squared, would be 6e-5 and 1e-6. b: on the device. Weights of 8 bits take one
@@ -59,9 +59,9 @@ static double lost_by_8bit_rows(const tri_linear_args *b) {
 static double rounded_limit(const tri_linear_args *b) {
   tri_dtype t = b->w.dtype, out = b->out.dtype;
   bool is_8bit = t == TRI_F8_E4M3 || t == TRI_I8;
-  if (t == TRI_F8_E4M3 && b->x.rows < 2 && !b->int8_activations) return oc_narrow_limit(out, LIMIT);
+  if (t == TRI_F8_E4M3 && b->x.rows < 2 && !b->rounds_rows) return oc_narrow_limit(out, LIMIT);
   if (is_8bit) t = out;
-  if (is_8bit && !b->int8_activations && (b->x.dtype == TRI_F32 || b->x.rows >= 512))
+  if (is_8bit && !b->rounds_rows && (b->x.dtype == TRI_F32 || b->x.rows >= 512))
     t = b->x.dtype == TRI_F16 ? TRI_F16 : TRI_BF16; /* rows or weights are rounded to it */
   if (t == TRI_BF16) return 1e-5;
   if (is_8bit && b->x.rows >= 2) return lost_by_8bit_rows(b) + (t == TRI_F16 ? 1e-7 : 0);
@@ -143,15 +143,15 @@ void oc_case_linear(oc *c, int i) {
   a.x = few || fp8 ? matrix_in_pieces(c, m, k) : oc_matrix(c, m, k, false);
   a.bias = oc_chance(c, 50) ? oc_normals(c, (size_t)n, 1) : NULL;
   a.accumulate = oc_chance(c, 40);
-  a.int8_activations = (t == TRI_I8 && (many || oc_chance(c, 50))) || (rounds_for(c, &a.w) && oc_chance(c, 50));
+  a.rounds_rows = (t == TRI_I8 && (many || oc_chance(c, 50))) || (rounds_for(c, &a.w) && oc_chance(c, 50));
   /* tanh makes ones of long sums, beside which the rounding of those near zero would show. */
   for (int j = 0; a.act == TRI_ACT_TANH && j < m; j++)
     for (int p = 0; p < k; p++) a.x.data[(size_t)j * (size_t)a.x.ld + (size_t)p] /= sqrtf((float)k);
-  if (a.int8_activations && m > 2 && k) /* a row of nothing, and one with a large element */
+  if (a.rounds_rows && m > 2 && k) /* a row of nothing, and one with a large element */
     memset(a.x.data, 0, (size_t)k * sizeof(float)), a.x.data[a.x.ld] = -300;
   a.out = oc_matrix(c, m, n, !a.accumulate);
   snprintf(c->what, sizeof c->what, "linear %s m %d n %d k %d act %d%s%s%s", tri_dtype_name(t), m, n, k, a.act,
-           a.bias ? " bias" : "", a.accumulate ? " accumulate" : "", a.int8_activations ? " rounded rows" : "");
+           a.bias ? " bias" : "", a.accumulate ? " accumulate" : "", a.rounds_rows ? " rounded rows" : "");
   tri_linear_args b = a;
   tri_dtype rows = skinny ? t : rows_type(c, t);
   b.x = oc_device_narrow(c, &a.x, rows), b.w = oc_device_weight(c, &a.w);
@@ -327,12 +327,12 @@ void oc_case_gated_linear(oc *c, int i) {
   tri_gated_linear_args a = {.up = {.w = fp8 ? fp8_weight(c, i, 2 * f, k) : oc_weight(c, t, 2 * f, k)}};
   a.up.x = few || fp8 ? matrix_in_pieces(c, m, k) : oc_matrix(c, m, k, false);
   a.up.bias = oc_chance(c, prompt ? 10 : 50) ? oc_normals(c, (size_t)(2 * f), 1) : NULL;
-  a.up.int8_activations = (t == TRI_I8 || rounds_for(c, &a.up.w)) && oc_chance(c, 50);
+  a.up.rounds_rows = (t == TRI_I8 || rounds_for(c, &a.up.w)) && oc_chance(c, 50);
   a.up.out = a.glu.gate_up = oc_matrix(c, m, 2 * f, true);
   a.glu.act = (tri_act)(i / 4 % 8), a.glu.limit = 7, a.glu.out = oc_matrix(c, m, f, true);
   if (prompt && oc_chance(c, 90)) a.glu.act = oc_chance(c, 50) ? TRI_ACT_SILU : TRI_ACT_GELU_TANH;
   snprintf(c->what, sizeof c->what, "gated_linear %s m %d f %d k %d act %d%s%s", tri_dtype_name(t), m, f, k, a.glu.act,
-           a.up.bias ? " bias" : "", a.up.int8_activations ? " rounded rows" : "");
+           a.up.bias ? " bias" : "", a.up.rounds_rows ? " rounded rows" : "");
   /* As with tanh in a plain product. */
   for (int j = 0; j < m; j++)
     for (int p = 0; p < k; p++) a.up.x.data[(size_t)j * (size_t)a.up.x.ld + (size_t)p] /= sqrtf((float)k);

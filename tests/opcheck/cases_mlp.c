@@ -69,9 +69,9 @@ static tri_dtype narrow_type(oc *c, const shape *s) {
 }
 
 /* Three rounded numbers meet in a hidden one: gate, up, and itself. */
-static double limit_of(const oc *c, const shape *s, tri_dtype narrow, bool int8_activations) {
+static double limit_of(const oc *c, const shape *s, tri_dtype narrow, bool rounds_rows) {
   tri_dtype t = is_8bit(s) ? narrow : s->type;
-  if (int8_activations) return 1e-3; /* a hidden element between two integers may go either way */
+  if (rounds_rows) return 1e-3; /* a hidden element between two integers may go either way */
   if (!c->be->narrows_inputs || t == TRI_F32) return is_8bit(s) && c->be->narrows_inputs ? 5e-5 : 1e-11;
   double limit = t == TRI_BF16 ? 5e-5 : 5e-7;
   if (s->type == TRI_F8_E4M3) limit += 5e-6;    /* sums of 14 bits */
@@ -88,7 +88,7 @@ static void share_memory(tri_gated_mlp_args *a) {
 
 void oc_case_gated_mlp(oc *c, int i) {
   shape s = shape_of(c, i);
-  bool int8_activations = s.type == TRI_I8 && oc_chance(c, 50);
+  bool rounds_rows = s.type == TRI_I8 && oc_chance(c, 50);
   tri_gated_mlp_args a = {.gated.up = {.x = matrix(c, &s, s.k, false), .w = oc_weight(c, s.type, 2 * s.f, s.k)}};
   tri_linear_args *up = &a.gated.up, *down = &a.down;
   up->bias = oc_chance(c, 50) ? oc_normals(c, (size_t)(2 * s.f), 1) : NULL;
@@ -100,10 +100,10 @@ void oc_case_gated_mlp(oc *c, int i) {
   down->accumulate = oc_chance(c, 40);
   if (oc_chance(c, 10)) down->act = TRI_ACT_RELU;
   down->out = oc_matrix(c, s.m, s.n, !down->accumulate);
-  up->int8_activations = down->int8_activations = int8_activations;
+  up->rounds_rows = down->rounds_rows = rounds_rows;
   snprintf(c->what, sizeof c->what, "gated_mlp %s m %d k %d f %d n %d act %d%s%s%s%s", tri_dtype_name(s.type), s.m, s.k,
            s.f, s.n, s.act, up->bias ? " bias" : "", down->bias ? " down bias" : "",
-           down->accumulate ? " accumulate" : "", int8_activations ? " int8 activations" : "");
+           down->accumulate ? " accumulate" : "", rounds_rows ? " int8 activations" : "");
   for (int r = 0; r < s.m; r++)
     for (int j = 0; j < s.k; j++) up->x.data[(size_t)r * (size_t)up->x.ld + (size_t)j] /= sqrtf((float)s.k);
   tri_gated_mlp_args b = a;
@@ -118,10 +118,10 @@ void oc_case_gated_mlp(oc *c, int i) {
   b.down.out = oc_device_narrow(c, &down->out, narrows ? narrow : TRI_F32);
   if (!down->accumulate && oc_chance(c, 40)) share_memory(&b);
   oc_status(c, tri_run_gated_mlp(c->ref, &a), tri_run_gated_mlp(c->be, &b));
-  double limit = limit_of(c, &s, narrow, int8_activations);
+  double limit = limit_of(c, &s, narrow, rounds_rows);
   oc_compare(c, &down->out, &b.down.out, narrows ? oc_narrow_limit(narrow, limit) : limit);
   /* Once more: what a kernel counts with must be as it was. */
-  if (down->accumulate || int8_activations) return;
+  if (down->accumulate || rounds_rows) return;
   oc_status(c, TRI_OK, tri_run_gated_mlp(c->be, &b));
   oc_compare(c, &down->out, &b.down.out, narrows ? oc_narrow_limit(narrow, limit) : limit);
 }

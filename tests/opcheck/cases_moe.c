@@ -389,19 +389,19 @@ void oc_case_moe_experts(oc *c, int i) {
   tri_moe_experts_args a;
   shape_experts(c, &s, i);
   oc_moe_build(c, &a, &s);
-  a.int8_activations = rounds_rows(c, &s, &a, i);
-  bool poisoned = a.int8_activations && s.tokens && oc_chance(c, 50);
+  a.rounds_rows = rounds_rows(c, &s, &a, i);
+  bool poisoned = a.rounds_rows && s.tokens && oc_chance(c, 50);
   if (poisoned)
     a.x.data[(size_t)(s.tokens - 1) * (size_t)a.x.ld + (size_t)oc_range(c, 0, s.h - 1)] = i % 8 < 4 ? NAN : INFINITY;
   snprintf(c->what, sizeof c->what, "moe_experts %s tokens %d h %d f %d experts %d+%d top_k %d act %d%s%s%s%s",
            tri_dtype_name(s.type), s.tokens, s.h, s.f, s.first, s.experts, s.top_k, s.act, s.gated ? " gated" : "",
-           s.bias ? " bias" : "", s.accumulate ? " accumulate" : "", a.int8_activations ? " rounded rows" : "");
+           s.bias ? " bias" : "", s.accumulate ? " accumulate" : "", a.rounds_rows ? " rounded rows" : "");
   tri_moe_experts_args b = a;
   int choices = s.tokens * s.top_k;
   tri_dtype rows = oc_narrow_type(c);
   if (rows != TRI_F32 && s.type <= TRI_BF16) rows = s.type;
   b.x = oc_device_narrow(c, &a.x, rows);
-  b.out = oc_device_narrow(c, &a.out, rows == TRI_F32 || a.int8_activations || oc_chance(c, 50) ? TRI_F32 : rows);
+  b.out = oc_device_narrow(c, &a.out, rows == TRI_F32 || a.rounds_rows || oc_chance(c, 50) ? TRI_F32 : rows);
   b.up = oc_device_weight(c, &a.up), b.down = oc_device_weight(c, &a.down);
   b.map = on_device(c, &a.map, choices, s.experts);
   b.weights = oc_device(c, a.weights, (size_t)choices * sizeof *a.weights);
@@ -412,7 +412,7 @@ void oc_case_moe_experts(oc *c, int i) {
     compare_poisoned(c, &a, &b.out);
     a.out.rows--, b.out.rows--;
   }
-  if (a.int8_activations)
+  if (a.rounds_rows)
     compare_rounded(c, s.type, &a.out, &b.out);
   else
     oc_compare(c, &a.out, &b.out, oc_narrow_limit(b.out.dtype, experts_limit(c, s.type, b.x.dtype)));

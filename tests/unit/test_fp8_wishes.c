@@ -65,7 +65,7 @@ static void (*experts_launch)(tri_backend *, const tri_op_plan *, const tri_moe_
 static int num_rounded, num_launched;
 
 static void note_experts(tri_backend *be, const tri_op_plan *plan, const tri_moe_experts_args *a) {
-  num_rounded += a->int8_activations;
+  num_rounded += a->rounds_rows;
   num_launched++;
   experts_launch(be, plan, a);
 }

@@ -290,7 +290,7 @@ START_TEST(rows_that_are_no_numbers_stay_so) {
   for (int i = 0; i < 80; i++) w[i] = (int8_t)(i - 40);
   x[40 + 39] = NAN, x[80] = -INFINITY;
   tri_linear_args a = {.x = {x, 3, 40, 40}, .w = {w, scale, TRI_I8, 2, 40}, .out = {out, 3, 2, 2}};
-  a.int8_activations = true;
+  a.rounds_rows = true;
   for (int cpu = 0; cpu < 2; cpu++) {
     tri_backend *be = NULL;
     tri_error err = {0};

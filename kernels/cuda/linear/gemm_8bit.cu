@@ -153,14 +153,14 @@ struct cut_8bit {
 
 /* True where sums are made in parts that are added to others, which leaves no registers for tiles of twice as many
  * outputs. */
-static bool has_parts(const tri_linear_args *a) { return a->int8_activations || a->w.dtype == TRI_F8_E4M3; }
+static bool has_parts(const tri_linear_args *a) { return a->rounds_rows || a->w.dtype == TRI_F8_E4M3; }
 
 /* True where rows of 16 bits become two terms of 8: to widen weights takes longer than to multiply twice. Blocks that
  * begin before the weight's first column are not those of rows. */
 static bool has_two_terms(const tri_linear_args *a) {
-  return !a->int8_activations && a->x.rows <= TWO_TERMS_ROWS && !a->w.groups.skip_col;
+  return !a->rounds_rows && a->x.rows <= TWO_TERMS_ROWS && !a->w.groups.skip_col;
 }
-static bool is_rounded(const tri_linear_args *a) { return a->int8_activations || has_two_terms(a); }
+static bool is_rounded(const tri_linear_args *a) { return a->rounds_rows || has_two_terms(a); }
 
 /* Parts of k: as few as keep nearly all multiprocessors busy. Each part is a float32 matrix that is written and read
  * once more, so another part must keep a twentieth more of the device busy. */
@@ -169,7 +169,7 @@ static cut_8bit cut_of(const tri_linear_args *a, bool gated, int num_sms) {
   cut_8bit c = {has_parts(a) ? 1 : 2, 128, 1};
   if (rows <= 64) c = {1, 64, 1};
   if (rows <= 32) c.cols = 32;
-  if (rows <= FEW_COLUMNS && !(a->int8_activations && a->w.dtype == TRI_F8_E4M3)) c.cols = FEW_COLUMNS;
+  if (rows <= FEW_COLUMNS && !(a->rounds_rows && a->w.dtype == TRI_F8_E4M3)) c.cols = FEW_COLUMNS;
   int64_t slabs = (a->w.n + 128 * c.blocks - 1) / (128 * c.blocks), tiles = slabs * ((rows + c.cols - 1) / c.cols);
   double best = 0;
   for (int s = 1; s <= MOST_PARTS_OF_K && (s == 1 || (!gated && tiles < num_sms && s * FEWEST_STEPS <= steps)); s++) {
@@ -188,7 +188,7 @@ static size_t aligned(size_t bytes) { return (bytes + 255) & ~(size_t)255; }
 /* The workspace that holds rows as the kernel takes them. */
 static size_t rows_bytes(const tri_linear_args *a) {
   if (has_two_terms(a)) return tri_cuda_two_terms_bytes(a->x.rows, a->w.k);
-  if (a->int8_activations) return tri_cuda_rounded_bytes(a->x.rows, a->w.k);
+  if (a->rounds_rows) return tri_cuda_rounded_bytes(a->x.rows, a->w.k);
   return a->x.dtype == TRI_F32 ? aligned((size_t)a->x.rows * (size_t)a->w.k * 2) : 0;
 }
 
@@ -255,9 +255,9 @@ static cudaError_t launch_of(cudaStream_t stream, const tri_linear_args *a, cons
   bool is_fp8 = a->w.dtype == TRI_F8_E4M3, twice = has_two_terms(a);
   if (is_fp8 && twice) return launch_cut<fp8_terms, GATED>(stream, a, g, c, num_sms);
   if (twice) return launch_cut<int8_terms, GATED>(stream, a, g, c, num_sms);
-  if (is_fp8 && a->int8_activations) return launch_cut<rounded_fp8, GATED>(stream, a, g, c, num_sms);
+  if (is_fp8 && a->rounds_rows) return launch_cut<rounded_fp8, GATED>(stream, a, g, c, num_sms);
   if (is_fp8) return launch_cut<fp8, GATED>(stream, a, g, c, num_sms);
-  if (a->int8_activations) return launch_cut<rounded_int8, GATED>(stream, a, g, c, num_sms);
+  if (a->rounds_rows) return launch_cut<rounded_int8, GATED>(stream, a, g, c, num_sms);
   return launch_cut<int8, GATED>(stream, a, g, c, num_sms);
 }
 

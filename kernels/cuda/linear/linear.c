@@ -99,7 +99,7 @@ static int slab_of(const tri_linear_args *a) {
 }
 
 static bool can_widen(const tri_linear_args *a) {
-  return a->w.dtype == TRI_I8 && !a->int8_activations && a->x.dtype != TRI_F32 && a->w.k % SIXTEEN == 0 && a->w.k > 0 &&
+  return a->w.dtype == TRI_I8 && !a->rounds_rows && a->x.dtype != TRI_F32 && a->w.k % SIXTEEN == 0 && a->w.k > 0 &&
          a->w.n % SIXTEEN == 0 && (uintptr_t)a->w.data % SIXTEEN == 0;
 }
 
@@ -115,7 +115,7 @@ size_t tri_cuda_int8_slab_bytes(const tri_linear_args *a) { return (size_t)slab_
 enum { LIBRARY_8BIT_FROM = 65, FOURS = 4 };
 
 bool tri_cuda_prefers_library_8bit(const tri_linear_args *a) {
-  return a->int8_activations && a->x.rows >= LIBRARY_8BIT_FROM && tri_cuda_matmul_8bit_fits(a);
+  return a->rounds_rows && a->x.rows >= LIBRARY_8BIT_FROM && tri_cuda_matmul_8bit_fits(a);
 }
 
 static tri_linear_args rows_of(const tri_linear_args *a, int first, int rows) {

@@ -101,7 +101,7 @@ template <typename T, typename X, bool ROUNDS> static void few_rows(cudaStream_t
 }
 
 template <typename X> static void few_rows_int8(cudaStream_t stream, const tri_linear_args &a) {
-  a.int8_activations ? few_rows<int8_t, X, true>(stream, a) : few_rows<int8_t, X, false>(stream, a);
+  a.rounds_rows ? few_rows<int8_t, X, true>(stream, a) : few_rows<int8_t, X, false>(stream, a);
 }
 
 static void few_rows_as_stored(cudaStream_t stream, const tri_linear_args &a) {
@@ -137,7 +137,7 @@ static bool is_aligned(const tri_linear_args &a) {
 }
 
 /* Rows become integers on the way; they are rounded to e4m3 elsewhere. */
-static bool rounds_elsewhere(const tri_linear_args &a) { return a.int8_activations && a.w.dtype == TRI_F8_E4M3; }
+static bool rounds_elsewhere(const tri_linear_args &a) { return a.rounds_rows && a.w.dtype == TRI_F8_E4M3; }
 
 template <typename T, typename X, bool ROUNDS, int ROWS>
 static void few_rows_gated(cudaStream_t stream, const tri_gated_linear_args &a) {
@@ -156,7 +156,7 @@ static void gated_of(cudaStream_t stream, const tri_gated_linear_args &a) {
 }
 
 template <typename X> static void gated_int8(cudaStream_t stream, const tri_gated_linear_args &a) {
-  a.up.int8_activations ? gated_of<int8_t, X, true>(stream, a) : gated_of<int8_t, X, false>(stream, a);
+  a.up.rounds_rows ? gated_of<int8_t, X, true>(stream, a) : gated_of<int8_t, X, false>(stream, a);
 }
 
 bool tri_cuda_gated_fits(const tri_gated_linear_args *a) {
@@ -287,7 +287,7 @@ template <typename W> static void narrow(cudaStream_t stream, const tri_linear_a
 static bool is_few(const tri_linear_args *a) { return a->x.rows <= 2 * FEW && !rounds_elsewhere(*a) && is_aligned(*a); }
 
 size_t tri_cuda_own_linear_workspace(const tri_linear_args *a) {
-  return a->int8_activations && !is_few(a) ? tri_cuda_rounded_bytes(a->x.rows, a->w.k) : 0;
+  return a->rounds_rows && !is_few(a) ? tri_cuda_rounded_bytes(a->x.rows, a->w.k) : 0;
 }
 
 void tri_cuda_own_linear(cudaStream_t stream, const tri_linear_args *a, void *workspace) {
@@ -298,7 +298,7 @@ void tri_cuda_own_linear(cudaStream_t stream, const tri_linear_args *a, void *wo
     a->w.dtype == TRI_BF16 ? narrow<__nv_bfloat16>(stream, *a) : narrow<__half>(stream, *a);
   } else if (is_few(a)) {
     few_rows_as_stored(stream, *a);
-  } else if (a->int8_activations) {
+  } else if (a->rounds_rows) {
     tri_cuda_rounded x = tri_cuda_round(stream, a->x, &a->w, workspace);
     rounded_kernel<<<dim3(m, columns), COLUMN_WARPS * WARP, 0, stream>>>(*a, x);
   } else if (m <= 2 * FEW) {

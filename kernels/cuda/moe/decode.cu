@@ -445,8 +445,7 @@ static bool is_in_pieces(const tri_weight &w) {
 }
 
 bool tri_cuda_moe_few_fits(const tri_moe_experts_args *a) {
-  bool types =
-      a->up.dtype == a->down.dtype && a->up.dtype != TRI_F32 && a->up.dtype != TRI_F8_E4M3 && !a->int8_activations;
+  bool types = a->up.dtype == a->down.dtype && a->up.dtype != TRI_F32 && a->up.dtype != TRI_F8_E4M3 && !a->rounds_rows;
   bool rows = (uintptr_t)a->x.data % LANE_BYTES == 0 && (size_t)a->x.ld * element_bytes(a->x.dtype) % LANE_BYTES == 0;
   return types && rows && is_in_pieces(a->up) && is_in_pieces(a->down) && a->num_experts <= TRI_CUDA_MOE_EXPERTS;
 }

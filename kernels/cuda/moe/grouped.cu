@@ -34,7 +34,7 @@ static bool begins_inside(const tri_moe_experts_args *a) { return a->up.groups.s
 
 /* Tiles of a pair are small enough for the ends of rounds to count. Rounded rows become others between the GEMMs. */
 static bool is_pair(const tri_moe_experts_args *a, int cols) {
-  return !a->int8_activations && cols <= MOST_PAIRED && (!is_8bit(a->up.dtype) || begins_inside(a));
+  return !a->rounds_rows && cols <= MOST_PAIRED && (!is_8bit(a->up.dtype) || begins_inside(a));
 }
 
 /* How a GEMM is cut: tiles of 128 * blocks rows of weights and cols rows, and k into parts. */
@@ -52,7 +52,7 @@ static double busy_share(int64_t tiles, int num_sms) {
 static int columns_for(const tri_moe_experts_args *a) {
   int most_of_64 = is_8bit(a->up.dtype) ? 96 : 48;
   int64_t average = ((int64_t)a->x.rows * a->top_k + a->num_experts - 1) / a->num_experts;
-  bool rounds = a->int8_activations && a->up.dtype == TRI_F8_E4M3, few = a->x.rows <= FEW;
+  bool rounds = a->rounds_rows && a->up.dtype == TRI_F8_E4M3, few = a->x.rows <= FEW;
   if (rounds && (few || average <= FEW / 4)) return 32;
   if (few || (is_8bit(a->up.dtype) && average <= FEW / 4)) return FEW;
   if (a->x.rows <= 32 || average <= 16) return 32;
@@ -61,9 +61,9 @@ static int columns_for(const tri_moe_experts_args *a) {
 
 /* True where rows of 16 bits become two terms of 8, as in linear/gemm_8bit.cu. */
 static bool has_two_terms(const tri_moe_experts_args *a) {
-  return is_8bit(a->up.dtype) && !a->int8_activations && columns_for(a) <= 64 && !begins_inside(a);
+  return is_8bit(a->up.dtype) && !a->rounds_rows && columns_for(a) <= 64 && !begins_inside(a);
 }
-static bool is_rounded(const tri_moe_experts_args *a) { return a->int8_activations || has_two_terms(a); }
+static bool is_rounded(const tri_moe_experts_args *a) { return a->rounds_rows || has_two_terms(a); }
 
 /* True where sums are made in parts that are added to others: with few rows those are few, else they leave no registers
  * for tiles of twice as many outputs. */
@@ -126,7 +126,7 @@ static areas areas_of(const tri_moe_experts_args *a, int num_sms) {
   if (has_two_terms(a)) {
     s.x = tri_cuda_two_terms_bytes(a->x.rows, a->x.cols);
     s.rounded = tri_cuda_two_terms_bytes((int)rows, a->down.k);
-  } else if (a->int8_activations) {
+  } else if (a->rounds_rows) {
     s.x = tri_cuda_rounded_bytes(a->x.rows, a->x.cols);
     s.rounded = tri_cuda_rounded_bytes((int)rows, a->down.k);
   } else if (a->x.dtype == TRI_F32) {
@@ -326,10 +326,10 @@ static cudaError_t run_types(cudaStream_t stream, const tri_moe_experts_args *a,
   bool fp8 = a->up.dtype == TRI_F8_E4M3, twice = has_two_terms(a);
   if (fp8 && twice) return run<factors<e4m3, e4m3, T, 2>>(stream, a, workspace, slabs, num_sms);
   if (twice) return run<factors<int8_t, int8_t, T, 2>>(stream, a, workspace, slabs, num_sms);
-  if (fp8 && a->int8_activations) return run<factors<e4m3, e4m3, T>>(stream, a, workspace, slabs, num_sms);
+  if (fp8 && a->rounds_rows) return run<factors<e4m3, e4m3, T>>(stream, a, workspace, slabs, num_sms);
   if (fp8) return run<factors<e4m3, T, T>>(stream, a, workspace, slabs, num_sms);
   if (a->up.dtype != TRI_I8) return run<factors<T, T, T>>(stream, a, workspace, slabs, num_sms);
-  if (a->int8_activations) return run<factors<int8_t, int8_t, T>>(stream, a, workspace, slabs, num_sms);
+  if (a->rounds_rows) return run<factors<int8_t, int8_t, T>>(stream, a, workspace, slabs, num_sms);
   return run<factors<int8_t, T, T>>(stream, a, workspace, slabs, num_sms);
 }
 

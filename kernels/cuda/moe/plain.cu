@@ -125,7 +125,7 @@ static size_t partial_bytes(const tri_moe_experts_args *a) {
 
 size_t tri_cuda_moe_plain_workspace(const tri_moe_experts_args *a) {
   size_t bytes = hidden_bytes(a) + partial_bytes(a);
-  if (a->int8_activations)
+  if (a->rounds_rows)
     bytes += tri_cuda_rounded_bytes(a->x.rows, a->x.cols) + tri_cuda_rounded_bytes((int)choices_of(a), a->down.k);
   return bytes;
 }
@@ -142,10 +142,10 @@ void tri_cuda_moe_plain(cudaStream_t stream, const tri_moe_experts_args *a, void
           one = {(float *)(at + hidden_bytes(a)), choices, h, h, TRI_F32};
   plain_gemm up = {*a, a->up, a->up_bias, f, a->x, {}, hidden}, down = {*a, a->down, a->down_bias, h, hidden, {}, one};
   if (!a->x.rows || !h) return;
-  if (a->int8_activations) up.rounded = tri_cuda_round(stream, a->x, &a->up, rounded);
+  if (a->rounds_rows) up.rounded = tri_cuda_round(stream, a->x, &a->up, rounded);
   run<true>(stream, up, num_sms);
   /* Rows that no choice has hold anything and are not read. */
-  if (a->int8_activations)
+  if (a->rounds_rows)
     down.rounded = tri_cuda_round(stream, hidden, &a->down, rounded + tri_cuda_rounded_bytes(a->x.rows, h));
   run<false>(stream, down, num_sms);
   tri_cuda_moe_combine(stream, a, one.data);
