@@ -86,7 +86,7 @@ static tri_dtype type_of_few_rows(const oc *c, int i) {
  * warps that have several. */
 static void sizes_of_few_rows(oc *c, int i, int *m, int *n, int *k) {
   static const int columns[] = {40, 3000, 8192, 16384}, pieces[] = {900, 20, 70, 4};
-  int kind = (i / 16 + i % 16) % 4;
+  int kind = c->be->narrow_activations ? (i / 16 + i % 16) % 4 : 1; /* hosts have one kernel for all of them */
   *m = oc_range(c, 1, 2);
   *n = columns[kind] + (kind ? 2 * oc_range(c, 0, 80) : oc_range(c, 0, 90));
   *k = 16 * oc_range(c, 1, kind == 2 && oc_chance(c, 60) ? 4 : pieces[kind]);
@@ -106,9 +106,11 @@ static tri_weight fp8_weight(oc *c, int i, int n, int k) {
   return i % 3 ? oc_weight(c, TRI_F8_E4M3, n, k) : oc_weight_in(c, TRI_F8_E4M3, n, k, library);
 }
 static void sizes_of_fp8(oc *c, int i, int *m, int *n, int *k) {
-  *m = oc_range(c, 1, i % 16 == 7 ? 64 : 300);
-  *k = i % 3 ? 16 * oc_range(c, 1, 100) : 512 * oc_range(c, 1, 2);
-  *n = i % 3 ? 8 * oc_range(c, 1, 100) : 128 * oc_range(c, 1, 3);
+  int most = c->be->narrow_activations ? 100 : 30; /* hosts have no tiles to fill */
+  *m = oc_range(c, 1, i % 16 == 7 ? 64 : 3 * most);
+  *k = i % 3 ? 16 * oc_range(c, 1, most) : 512;
+  *n = i % 3 ? 8 * oc_range(c, 1, most) : 128 * oc_range(c, 1, 3);
+  if (i % 3 == 0 && c->be->narrow_activations) *k *= oc_range(c, 1, 2);
 }
 
 static bool rounds_for(const oc *c, const tri_weight *w) {
