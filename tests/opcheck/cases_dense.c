@@ -47,8 +47,8 @@ double oc_lost_by_activation(oc *c, const tri_linear_args *a) {
   return results > 0 && sums > results ? sums / results : 1;
 }
 
-/* What rows lose that meet weights of 8 bits on a device: two terms of int8 have 15 bits of a group's largest element,
- * and sums of e4m3 14 bits; b: on the device. */
+/* Returns the error of rows that meet weights of 8 bits on a device: two terms of int8 have 15 bits of a group's
+ * largest element, and sums of e4m3 14 bits; b: on the device. */
 static double lost_by_8bit_rows(const tri_linear_args *b) {
   if (b->w.dtype == TRI_F8_E4M3) return 1e-6;
   return b->rounds_rows ? LIMIT : 1e-8;

@@ -8,7 +8,7 @@
 
 Suite *suite_fp8_wishes(void);
 
-/* What the other rank tells, where ranks tell each other two bytes. */
+/* The other rank's wishes, which ranks tell each other as two bytes. */
 static bool other_prefers, other_wants_wide;
 
 static tri_status gather(tri_comm *c, const void *send, void *recv, size_t bytes) {
