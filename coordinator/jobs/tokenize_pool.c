@@ -124,10 +124,10 @@ static void tokenize(const tri_tokenize_pool *p, tri_tokenizer_scratch *scratch,
   r->status = encode(p, scratch, &r->in, &ids, &r->count, &r->second);
   if (r->status != TRI_OK) return;
   r->ids = tri_malloc(r->count, sizeof *ids);
-  if (r->ids)
-    memcpy(r->ids, ids, r->count * sizeof *ids);
-  else
+  if (!r->ids)
     r->status = TRI_NO_MEMORY;
+  else if (r->count) /* without tokens ids may be NULL */
+    memcpy(r->ids, ids, r->count * sizeof *ids);
 }
 
 static void *thread_main(void *arg) {

@@ -58,6 +58,15 @@ START_TEST(both_ways) {
 }
 END_TEST
 
+/* A thread whose first text has no tokens has no room for any yet. */
+START_TEST(nothing_first) {
+  const tri_core_text text = {.text = str("")};
+  tri_tokenized *r = by_thread(&text);
+  ck_assert(r->status == TRI_OK && !r->count);
+  tri_tokenized_free(r);
+}
+END_TEST
+
 START_TEST(too_long) {
   char digits[MOST + 1];
   const uint32_t *ids;
@@ -76,6 +85,7 @@ Suite *suite_tokenize_pool(void) {
   TCase *c = tcase_create("tokenize_pool");
   tcase_add_checked_fixture(c, setup, teardown);
   tcase_add_test(c, both_ways);
+  tcase_add_test(c, nothing_first);
   tcase_add_test(c, too_long);
   suite_add_tcase(s, c);
   return s;
