@@ -37,7 +37,7 @@ tri_status tri_cuda_map_tensor(tri_tensor_map *out, tri_dtype type, const void *
     swizzle = CU_TENSOR_MAP_SWIZZLE_64B;
   if (!encode) return TRI_UNSUPPORTED;
   CUresult r = encode(out, kind, (cuuint32_t)t->dims, (void *)base, t->size, t->stride + 1, t->box, steps,
-                      CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                      CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
                       CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   return r == CUDA_SUCCESS ? TRI_OK : TRI_INVALID_ARGUMENT;
 }
