@@ -329,10 +329,10 @@ int tri_cuda_choose_gated_linear(const tri_backend *be, const tri_gated_linear_a
 bool tri_cuda_gated_prompt_fits(const tri_gated_linear_args *a);
 cudaError_t tri_cuda_gated_prompt(cudaStream_t stream, const tri_gated_linear_args *a, int num_sms);
 
-/* gated_mlp.cu: both GEMMs of a gated MLP in one kernel, 3 to 64 rows of 16 bits, on Hopper. slabs: the lane's
- * counters.
- */
+/* gated_mlp.cu: both GEMMs of a gated MLP in one kernel, up to 64 rows of 16 bits, on Hopper; and whether that is
+ * faster than two. slabs: the lane's counters. */
 bool tri_cuda_gated_mlp_fits(const tri_gated_mlp_args *a);
+bool tri_cuda_gated_mlp_pays(const tri_gated_mlp_args *a, int num_sms);
 size_t tri_cuda_gated_mlp_workspace(const tri_gated_mlp_args *a, int num_sms);
 cudaError_t tri_cuda_gated_mlp(cudaStream_t stream, const tri_gated_mlp_args *a, void *workspace, unsigned *slabs,
                                int num_sms);

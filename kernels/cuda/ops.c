@@ -75,7 +75,8 @@ static void gated_linear_launch(tri_backend *be, const tri_op_plan *plan, const 
 /* One kernel, or those of its two parts. */
 enum { GATED_MLP_PARTS, GATED_MLP_ONE };
 bool tri_cuda_chooses_gated_mlp(const tri_backend *be, const tri_gated_mlp_args *a) {
-  return tri_cuda_of(be)->is_hopper && tri_cuda_gated_mlp_fits(a);
+  const tri_cuda_impl *impl = tri_cuda_of(be);
+  return impl->is_hopper && tri_cuda_gated_mlp_fits(a) && tri_cuda_gated_mlp_pays(a, impl->num_sms);
 }
 static tri_status gated_mlp_plan(tri_backend *be, const tri_gated_mlp_args *a, tri_op_plan *plan) {
   TRI_CHECK(tri_ref_gated_mlp_plan(be, a, plan));

@@ -14,8 +14,8 @@ typedef struct shape {
 } shape;
 
 static int some_rows(oc *c, int i) {
-  static const int rows[] = {1, 2, 3, 5, 8, 9, 16, 31, 32, 33, 48, 64, 65, 100, 128, 129, 200};
-  return i % 3 == 0 ? oc_range(c, 0, 70) : rows[i / 2 % 17];
+  static const int rows[] = {1, 2, 3, 5, 8, 9, 16, 31, 32, 33, 48, 64, 65, 100, 128, 129, 193, 256, 257};
+  return i % 3 == 0 ? oc_range(c, 0, 70) : rows[i / 2 % 19];
 }
 
 /* Rows of 16 bits with units in eights; large: so many units that tiles have twice as many weights, which takes few
@@ -27,12 +27,21 @@ static void make_whole(oc *c, shape *s, int i) {
   s->k = 8 * oc_range(c, 1, large ? 2 : 40);
   s->f = 8 * (large ? oc_range(c, 1264, 1300) : oc_range(c, 1, 200));
   s->n = oc_range(c, 1, large ? 20 : 300);
-  if (large) s->m = oc_range(c, 33, 128);
+  if (large) s->m = oc_range(c, 33, 200);
   if (i % 32 == 29) {
     s->n = oc_range(c, 257, 300);
     s->m = oc_range(c, 65, 80);
   }
   if (oc_chance(c, 90)) s->act = acts[i / 4 % 4];
+}
+
+/* Of one or two rows one kernel takes large weights alone. */
+static void make_heavy(oc *c, shape *s) {
+  *s = (shape){
+      .type = oc_chance(c, 50) ? TRI_BF16 : TRI_F16, .m = oc_range(c, 1, 2), .act = TRI_ACT_SILU, .whole = true};
+  s->k = 8 * oc_range(c, 342, 350);
+  s->f = 8192 + 8 * oc_range(c, 0, 8);
+  s->n = oc_range(c, 1, 300);
 }
 
 static bool is_8bit(const shape *s) { return s->type == TRI_I8 || s->type == TRI_F8_E4M3; }
@@ -42,6 +51,7 @@ static shape shape_of(oc *c, int i) {
   s.f = oc_range(c, 1, 300);
   s.n = oc_range(c, 1, 200);
   if ((s.type == TRI_BF16 || s.type == TRI_F16) && i % 16 != 1) make_whole(c, &s, i);
+  if (c->be->narrow_activations && i % 64 == 7) make_heavy(c, &s);
   if (is_8bit(&s) && i % 8 > 2) {
     s.k = 16 * oc_range(c, 1, 12);
     s.f = 16 * oc_range(c, 1, 20);

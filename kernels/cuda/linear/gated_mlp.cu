@@ -18,8 +18,10 @@
 #include "kernels/cuda/moe/pair.cuh"
 
 enum {
-  FROM_ROWS = 3,    /* below, kernels of few rows that stream weights through registers begin sooner */
   MOST_ROWS = 64,   /* where it pays at all (`opcheck --bench --op gated_mlp` prints both ways) */
+  FEW_ROWS = 2,     /* Kernels that stream weights through registers begin sooner, which decides for so many rows */
+  FEW_MIB = 128,    /* with fewer MiB of weights for one row, and half as many for two (H200: 1B and 8B) */
+  SMALL_MIB = 8,    /* what is over sooner than a kernel begins */
   WHOLE = 8,        /* elements in 16 bytes */
   AHEAD = 4,        /* steps before its end at which a tile's next one is taken from the queue */
   FEWEST_STEPS = 4, /* of a part of k */
@@ -41,8 +43,8 @@ struct mlp_work {
 };
 
 /* Sums of a thread in fours, of a tile. */
-template <int BLOCKS, int COLS> struct pieces {
-  enum { OF_BLOCK = COLS / 8, ALL = BLOCKS * OF_BLOCK };
+template <int COLS> struct pieces {
+  enum { ALL = COLS / 8 };
 };
 
 /* ---- tiles ---- */
@@ -79,29 +81,28 @@ struct maps_of_mlp {
   maps_of_gemm up, down;
 };
 
-template <typename F, int BLOCKS, int COLS>
-__device__ static inline void begin_mlp_step(const maps_of_mlp &maps, room<F, BLOCKS, COLS> &s, int stage,
-                                             const tile &t, int i) {
+template <typename F, int COLS>
+__device__ static inline void begin_mlp_step(const maps_of_mlp &maps, room<F, 1, COLS> &s, int stage, const tile &t,
+                                             int i) {
   if (t.second)
-    begin_step<F, BLOCKS, COLS, false, false>(&maps.down.weights, s, stage, t, i);
+    begin_step<F, 1, COLS, false, false>(&maps.down.weights, s, stage, t, i);
   else
-    begin_step<F, BLOCKS, COLS, true, false>(&maps.up.weights, s, stage, t, i);
+    begin_step<F, 1, COLS, true, false>(&maps.up.weights, s, stage, t, i);
 }
 
 /* Waits for the hidden rows of a tile's part of k. Meanwhile it begins weights, as far as the ring has room; of `begun`
  * steps they are on their way before. Returns of how many they are then. */
-template <typename F, int BLOCKS, int COLS>
-__device__ static inline int begin_until_stored(const mlp_work &m, const maps_of_mlp &maps, room<F, BLOCKS, COLS> &s,
-                                                ring_place<room<F, BLOCKS, COLS>::STAGES> to, const tile &t,
-                                                int begun) {
-  typedef room<F, BLOCKS, COLS> R;
+template <typename F, int COLS>
+__device__ static inline int begin_until_stored(const mlp_work &m, const maps_of_mlp &maps, room<F, 1, COLS> &s,
+                                                ring_place<room<F, 1, COLS>::STAGES> to, const tile &t, int begun) {
+  typedef room<F, 1, COLS> R;
   const unsigned *told = m.told + t.split;
   int tellers = (first_of_part(m, t.split + 1) - first_of_part(m, t.split)) * CONSUMERS;
   bool there = false; /* the first answer comes while a step's weights do */
   for (int i = 0; i < begun; i++) to.next();
   for (; !there && begun < t.steps && begun < R::STAGES; begun++, to.next()) {
     barrier_wait(&s.empty[to.stage], to.parity ^ 1);
-    begin_mlp_step<F, BLOCKS, COLS>(maps, s, to.stage, t, begun);
+    begin_mlp_step<F, COLS>(maps, s, to.stage, t, begun);
     there = have_told(told, tellers);
   }
   while (!there) there = have_told(told, tellers);
@@ -117,9 +118,9 @@ __device__ static inline void clear_if_last(const mlp_work &m, int tiles, unsign
   for (int i = 0; i < m.splits; i++) m.told[i] = 0;
 }
 
-template <typename F, int BLOCKS, int COLS>
-__device__ static void fetch_mlp(const mlp_work &m, const maps_of_mlp &maps, room<F, BLOCKS, COLS> &s) {
-  typedef room<F, BLOCKS, COLS> R;
+template <typename F, int COLS>
+__device__ static void fetch_mlp(const mlp_work &m, const maps_of_mlp &maps, room<F, 1, COLS> &s) {
+  typedef room<F, 1, COLS> R;
   int tiles = m.up_tiles + m.slabs * m.splits;
   ring_place<R::STAGES> at;
   for (int number = blockIdx.x; number < tiles;) {
@@ -127,16 +128,16 @@ __device__ static void fetch_mlp(const mlp_work &m, const maps_of_mlp &maps, roo
     unsigned before = 0;
     int begun = 0, takes_at = max(t.steps - AHEAD, 0);
     if (number == blockIdx.x) { /* weights, while the previous kernel makes the rows */
-      for (; begun < t.steps && begun < R::STAGES; begun++) begin_mlp_step<F, BLOCKS, COLS>(maps, s, begun, t, begun);
+      for (; begun < t.steps && begun < R::STAGES; begun++) begin_mlp_step<F, COLS>(maps, s, begun, t, begun);
       wait_for_previous();
     }
-    if (t.second) begun = begin_until_stored<F, BLOCKS, COLS>(m, maps, s, at, t, begun);
+    if (t.second) begun = begin_until_stored<F, COLS>(m, maps, s, at, t, begun);
     const maps_of_gemm &of_rows = t.second ? maps.down : maps.up;
     for (int i = 0; i < t.steps; i++, at.next()) {
       if (i == takes_at) before = atomicAdd(m.up.queue, 1);
       barrier_wait(&s.empty[at.stage], at.parity ^ 1);
-      if (i >= begun) begin_mlp_step<F, BLOCKS, COLS>(maps, s, at.stage, t, i);
-      fetch_rows<F, BLOCKS, COLS>(m.up, of_rows, s, at.stage, t, t.k + i * F::STEP);
+      if (i >= begun) begin_mlp_step<F, COLS>(maps, s, at.stage, t, i);
+      fetch_rows<F, 1, COLS>(m.up, of_rows, s, at.stage, t, t.k + i * F::STEP);
     }
     clear_if_last(m, tiles, before);
     number = (int)(gridDim.x + before);
@@ -161,37 +162,31 @@ __device__ static inline void count_seen(const mlp_work &m, int slab) {
 }
 
 /* Leaves a tile's sums for those who add them up. */
-template <int BLOCKS, int COLS>
-__device__ static inline void leave_part(const mlp_work &m, const tile &t, int slab,
-                                         const float (&d)[BLOCKS][COLS / 2]) {
-  typedef pieces<BLOCKS, COLS> P;
+template <int COLS>
+__device__ static inline void leave_part(const mlp_work &m, const tile &t, int slab, const float (&d)[COLS / 2]) {
+  typedef pieces<COLS> P;
   float4 *to = m.parts + (size_t)(slab * m.splits + t.split) * P::ALL * THREADS_OF_SUMS + (threadIdx.x - WARPGROUP);
 #pragma unroll
-  for (int b = 0; b < BLOCKS; b++)
-#pragma unroll
-    for (int j = 0; j < P::OF_BLOCK; j++)
-      if (8 * j < t.rows)
-        to[(b * P::OF_BLOCK + j) * THREADS_OF_SUMS] =
-            make_float4(d[b][4 * j], d[b][4 * j + 1], d[b][4 * j + 2], d[b][4 * j + 3]);
+  for (int j = 0; j < P::ALL; j++)
+    if (8 * j < t.rows) to[j * THREADS_OF_SUMS] = make_float4(d[4 * j], d[4 * j + 1], d[4 * j + 2], d[4 * j + 3]);
   named_sync(threadIdx.x / WARPGROUP, WARPGROUP); /* makes all stores the first thread's to publish */
   if (threadIdx.x % WARPGROUP == 0) count_left(m, slab);
 }
 
 /* Does tiles until there is none left. */
-template <typename F, int BLOCKS, int COLS>
-__device__ static inline void do_tiles(const mlp_work &m, room<F, BLOCKS, COLS> &s) {
-  typedef room<F, BLOCKS, COLS> R;
+template <typename F, int COLS> __device__ static inline void do_tiles(const mlp_work &m, room<F, 1, COLS> &s) {
+  typedef room<F, 1, COLS> R;
   ring_place<R::STAGES> at;
   for (;;) {
     barrier_wait(&s.full[at.stage], at.parity);
     tile t = s.begun[at.stage];
     if (!t.steps) return;
-    float d[BLOCKS][COLS / 2] = {};
-    multiply<F, BLOCKS, COLS, COLS, false, true>(t, {}, s, at, d);
+    float d[1][COLS / 2] = {};
+    multiply<F, 1, COLS, COLS, false, true>(t, {}, s, at, d);
     if (t.second) {
-      leave_part<BLOCKS, COLS>(m, t, t.output / R::ROWS, d);
+      leave_part<COLS>(m, t, t.output / R::ROWS, d[0]);
     } else {
-      store_tile<F, BLOCKS, COLS, COLS, true>(m.up, t, s, d);
+      store_tile<F, 1, COLS, COLS, true>(m.up, t, s, d);
       tell_stored(m.told + part_of_tile(m, t.output / (R::ROWS / 2)));
     }
   }
@@ -253,8 +248,8 @@ __device__ static inline void add_piece(const mlp_work &m, const float4 *from, s
 
 /* Adds up share number `share` of all slabs' shares. By the consumers. Of one beyond the last nothing is read or
  * stored: it brings the instructions, which are needed once, at the end. */
-template <int BLOCKS, int COLS> __device__ static inline void add_share(const mlp_work &m, int share) {
-  typedef pieces<BLOCKS, COLS> P;
+template <int COLS> __device__ static inline void add_share(const mlp_work &m, int share) {
+  typedef pieces<COLS> P;
   int slab = share / m.helpers, lane = threadIdx.x % WARP, warp = (int)threadIdx.x % WARPGROUP / WARP;
   int group = (int)threadIdx.x / WARPGROUP - 1;
   bool there = slab < m.slabs;
@@ -263,18 +258,17 @@ template <int BLOCKS, int COLS> __device__ static inline void add_share(const ml
   if (there) await_parts(m, slab);
 #pragma unroll 1
   for (int i = share % m.helpers; i < P::ALL; i += m.helpers) {
-    int row = i % P::OF_BLOCK * 8, block = group * BLOCKS + i / P::OF_BLOCK;
-    int col = (slab * CONSUMERS * BLOCKS + block) * 64 + warp * 16 + lane / 4;
+    int row = i * 8, col = (slab * CONSUMERS + group) * 64 + warp * 16 + lane / 4;
     add_piece(m, from + (size_t)i * THREADS_OF_SUMS, stride, row + lane % 4 * 2, col, there && row < m.up.most_rows);
   }
 }
 
 /* Computes down.out = finished glu(x up^T) down^T for at most COLS rows. As many blocks as multiprocessors, 384
  * threads. */
-template <typename F, int BLOCKS, int COLS>
+template <typename F, int COLS>
 __global__ static void __launch_bounds__(THREADS, 1)
     gated_mlp_kernel(const __grid_constant__ mlp_work m, const __grid_constant__ maps_of_mlp maps) {
-  typedef room<F, BLOCKS, COLS> R;
+  typedef room<F, 1, COLS> R;
   extern __shared__ char shared[];
   R &s = *(R *)(((uintptr_t)shared + ALIGN - 1) / ALIGN * ALIGN);
   if (!HAS_HOPPER) return;
@@ -293,7 +287,7 @@ __global__ static void __launch_bounds__(THREADS, 1)
   __syncthreads();
   if (threadIdx.x < WARPGROUP) {
     give_registers<40>();
-    if (threadIdx.x == 0) fetch_mlp<F, BLOCKS, COLS>(m, maps, s);
+    if (threadIdx.x == 0) fetch_mlp<F, COLS>(m, maps, s);
     return;
   }
   take_registers<232>();
@@ -303,30 +297,22 @@ __global__ static void __launch_bounds__(THREADS, 1)
     int share = turn < 0 ? shares : (int)blockIdx.x + turn * (int)gridDim.x;
     if (turn == 0) {
       wait_for_previous();
-      do_tiles<F, BLOCKS, COLS>(m, s);
+      do_tiles<F, COLS>(m, s);
     }
     if (turn >= 0 && share >= shares) return;
-    add_share<BLOCKS, COLS>(m, share);
+    add_share<COLS>(m, share);
   }
 }
 
 /* ---- shapes ---- */
 
-/* Tiles of 128 * blocks rows of weights and cols rows of x; splits: parts of the second GEMM's k. */
+/* Tiles of 128 rows of weights and cols rows of x; splits: parts of the second GEMM's k. */
 struct mlp_cut {
-  int blocks, cols, splits;
+  int cols, splits;
 };
 
-static int up_tiles_of(const tri_gated_mlp_args *a, int blocks) {
-  return (a->down.w.k + 64 * blocks - 1) / (64 * blocks);
-}
-static int slabs_of(const tri_gated_mlp_args *a, int blocks) {
-  return (a->down.w.n + 128 * blocks - 1) / (128 * blocks);
-}
-
-/* Large tiles read rows half as often from the second-level cache, which bounds small ones of 64 rows. They are for
- * units of which most multiprocessors have a tile: fewer do not reach the rate of memory. */
-static bool fill_large_tiles(const tri_gated_mlp_args *a, int num_sms) { return up_tiles_of(a, 2) * 5 >= num_sms * 3; }
+static int up_tiles_of(const tri_gated_mlp_args *a) { return (a->down.w.k + 63) / 64; }
+static int slabs_of(const tri_gated_mlp_args *a) { return (a->down.w.n + 127) / 128; }
 
 /* Returns the steps of k that a block passes through until all is done, where each takes its tiles from the queue. */
 static int steps_until_done(int up_tiles, int up_steps, int down_tiles, int down_steps, int num_sms) {
@@ -346,7 +332,7 @@ static int steps_until_done(int up_tiles, int up_steps, int down_tiles, int down
 
 /* Sums of the second GEMM, of one part of k. */
 static size_t bytes_of_part(const tri_gated_mlp_args *a, const mlp_cut &c) {
-  return (size_t)slabs_of(a, c.blocks) * (size_t)(128 * c.blocks * c.cols) * sizeof(float);
+  return (size_t)slabs_of(a) * (size_t)(128 * c.cols) * sizeof(float);
 }
 
 static int min_of(int x, int y) { return x < y ? x : y; }
@@ -354,10 +340,10 @@ static int min_of(int x, int y) { return x < y ? x : y; }
 /* Parts of k: those with which blocks end soonest. Each part's sums are written and read once more, which takes as long
  * as some steps. */
 static int splits_for(const tri_gated_mlp_args *a, const mlp_cut &c, int num_sms) {
-  int up_tiles = up_tiles_of(a, c.blocks), slabs = slabs_of(a, c.blocks), steps = (a->down.w.k + 63) / 64, best = 1;
+  int up_tiles = up_tiles_of(a), slabs = slabs_of(a), steps = (a->down.w.k + 63) / 64, best = 1;
   int up_steps = (a->gated.up.w.k + 63) / 64 + 1; /* and what a tile's end takes */
   int most = min_of(MOST_PARTS_OF_K, min_of(up_tiles, steps / FEWEST_STEPS));
-  double sums = 8.0 * a->down.x.rows * a->down.w.n / (num_sms * (128.0 * c.blocks * LINE)), least = 0;
+  double sums = 8.0 * a->down.x.rows * a->down.w.n / (num_sms * (128.0 * LINE)), least = 0;
   most = min_of(most, (int)(MOST_BYTES_OF_PARTS / bytes_of_part(a, c)));
   for (int s = 1; s == 1 || s <= most; s++) {
     double t = steps_until_done(up_tiles, up_steps, slabs * s, (steps + s - 1) / s + 1, num_sms) + s * sums;
@@ -370,11 +356,17 @@ static int splits_for(const tri_gated_mlp_args *a, const mlp_cut &c, int num_sms
 
 static mlp_cut cut_of(const tri_gated_mlp_args *a, int num_sms) {
   int rows = a->down.x.rows;
-  mlp_cut c = {2, 64, 1};
+  mlp_cut c = {64, 1};
   if (rows <= 32) c.cols = rows <= 8 ? 8 : 32;
-  if (rows <= 32 || !fill_large_tiles(a, num_sms)) c.blocks = 1;
   c.splits = splits_for(a, c, num_sms);
   return c;
+}
+
+/* Two kernels are faster where blocks without a tile of the first GEMM would wait for the second one's hidden rows. */
+bool tri_cuda_gated_mlp_pays(const tri_gated_mlp_args *a, int num_sms) {
+  int64_t rows = a->down.x.rows, bytes = (int64_t)3 * a->down.w.k * a->gated.up.w.k * 2;
+  bool few = rows <= FEW_ROWS && bytes * rows < (int64_t)FEW_MIB << 20;
+  return !few && (up_tiles_of(a) * 16 >= num_sms * 15 || bytes < (int64_t)SMALL_MIB << 20);
 }
 
 static bool is_known(tri_act act) {
@@ -390,9 +382,8 @@ bool tri_cuda_gated_mlp_fits(const tri_gated_mlp_args *a) {
   bool types = (t == TRI_F16 || t == TRI_BF16) && up->x.dtype == t && hidden->dtype == t && down->w.dtype == t;
   bool whole = up->w.k % WHOLE == 0 && up->w.k && hidden->cols % WHOLE == 0 && hidden->cols && down->w.n &&
                up->x.ld % WHOLE == 0 && hidden->ld % WHOLE == 0 && places % 16 == 0;
-  bool pays = rows >= FROM_ROWS && rows <= MOST_ROWS;
-  return types && whole && pays && is_known(a->gated.glu.act) && down->act == TRI_ACT_NONE &&
-         slabs_of(a, 1) <= TRI_CUDA_SLABS;
+  return types && whole && rows > 0 && rows <= MOST_ROWS && is_known(a->gated.glu.act) && down->act == TRI_ACT_NONE &&
+         slabs_of(a) <= TRI_CUDA_SLABS;
 }
 
 size_t tri_cuda_gated_mlp_workspace(const tri_gated_mlp_args *a, int num_sms) {
@@ -442,19 +433,19 @@ static grouped first_gemm(const tri_gated_mlp_args *a, unsigned *queue) {
   return g;
 }
 
-template <typename F, int BLOCKS, int COLS>
+template <typename F, int COLS>
 static cudaError_t launch(cudaStream_t stream, const tri_gated_mlp_args *a, mlp_work &m, int num_sms) {
-  typedef room<F, BLOCKS, COLS> R;
+  typedef room<F, 1, COLS> R;
   constexpr size_t bytes = sizeof(R) + ALIGN;
   static_assert(sizeof(R) <= ROOM, "of a block");
-  int pieces_of_tile = pieces<BLOCKS, COLS>::ALL, each = num_sms / m.slabs;
+  int pieces_of_tile = pieces<COLS>::ALL, each = num_sms / m.slabs;
   maps_of_mlp maps = {};
   m.helpers = each < pieces_of_tile ? each : pieces_of_tile;
   if (!m.helpers) m.helpers = 1;
-  cudaError_t e = allow_shared<gated_mlp_kernel<F, BLOCKS, COLS>>(bytes);
+  cudaError_t e = allow_shared<gated_mlp_kernel<F, COLS>>(bytes);
   if (e != cudaSuccess) return e;
   if (!map_mlp<F, R>(a, &maps)) return cudaErrorInvalidValue;
-  launch_overlapped(gated_mlp_kernel<F, BLOCKS, COLS>, dim3(num_sms), THREADS, bytes, stream, m, maps);
+  launch_overlapped(gated_mlp_kernel<F, COLS>, dim3(num_sms), THREADS, bytes, stream, m, maps);
   return cudaGetLastError();
 }
 
@@ -462,10 +453,9 @@ template <typename T>
 static cudaError_t launch_cut(cudaStream_t stream, const tri_gated_mlp_args *a, mlp_work &m, const mlp_cut &c,
                               int num_sms) {
   typedef factors<T, T, T> F;
-  if (c.cols == 8) return launch<F, 1, 8>(stream, a, m, num_sms);
-  if (c.cols == 32) return launch<F, 1, 32>(stream, a, m, num_sms);
-  if (c.cols == 64 && c.blocks == 1) return launch<F, 1, 64>(stream, a, m, num_sms);
-  return launch<F, 2, 64>(stream, a, m, num_sms);
+  if (c.cols == 8) return launch<F, 8>(stream, a, m, num_sms);
+  if (c.cols == 32) return launch<F, 32>(stream, a, m, num_sms);
+  return launch<F, 64>(stream, a, m, num_sms);
 }
 
 cudaError_t tri_cuda_gated_mlp(cudaStream_t stream, const tri_gated_mlp_args *a, void *workspace, unsigned *slabs,
@@ -475,8 +465,8 @@ cudaError_t tri_cuda_gated_mlp(cudaStream_t stream, const tri_gated_mlp_args *a,
   mlp_work m = {};
   m.up = first_gemm(a, queue);
   m.down = a->down;
-  m.up_tiles = up_tiles_of(a, c.blocks);
-  m.slabs = slabs_of(a, c.blocks);
+  m.up_tiles = up_tiles_of(a);
+  m.slabs = slabs_of(a);
   m.splits = c.splits;
   m.parts = (float4 *)workspace;
   m.told = queue + TRI_CUDA_QUEUES;

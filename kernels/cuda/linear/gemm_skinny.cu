@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GEMMs of 3 to 32 rows with weights of 16 bits on Hopper, which are bound by reading the weights: those stream
+/* GEMMs of up to 32 rows with weights of 16 bits on Hopper, which are bound by reading the weights: those stream
  * through the copy engine as one factor of wgmma, all rows of x are the other.
  *
  * A block has 64 outputs and a part of k: a warpgroup multiplies, a warp fetches. The parts of k of the same outputs
@@ -14,7 +14,8 @@ enum {
   STEP = 64, /* elements of k at a time: 128 bytes */
   LINE = STEP * 2,
   OUTPUTS = 64,
-  FROM_ROWS = 3,
+  FEW_ROWS = 2, /* Kernels that stream weights through registers are faster for so many rows of less than */
+  FEW_MIB = 24, /* so many MiB (H200: 21 MB lose 2 us, 33 MB gain 1), and of what is large */
   MOST_ROWS = 32,
   MOST_PARTS = 8, /* larger clusters are not portable */
   FEWEST_STEPS = 4,
@@ -214,15 +215,16 @@ bool tri_cuda_skinny_fits(const tri_linear_args *a) {
   uintptr_t places = (uintptr_t)a->x.data | (uintptr_t)a->w.data | (uintptr_t)a->bias;
   bool types = (a->w.dtype == TRI_F16 || a->w.dtype == TRI_BF16) && a->x.dtype == a->w.dtype;
   bool whole = a->w.k % 8 == 0 && a->w.k && a->w.n % 4 == 0 && a->w.n && a->x.ld % 8 == 0 && places % 16 == 0;
-  return types && whole && in_fours(a->out) && a->x.rows >= FROM_ROWS && a->x.rows <= MOST_ROWS;
+  return types && whole && in_fours(a->out) && a->x.rows > 0 && a->x.rows <= MOST_ROWS;
 }
 
 static int steps_of(const tri_linear_args *a) { return (a->w.k + STEP - 1) / STEP; }
 static int slabs_of(const tri_linear_args *a) { return (a->w.n + OUTPUTS - 1) / OUTPUTS; }
 
-/* Larger GEMMs gain less from an early begin than they lose to the library's rate. */
+/* Larger GEMMs gain less from an early begin than they lose to the others' rate. */
 bool tri_cuda_skinny_pays(const tri_linear_args *a, int num_sms) {
-  return (int64_t)slabs_of(a) * steps_of(a) <= (int64_t)MOST_STEPS * BLOCKS_AT_ONCE * num_sms;
+  bool few = a->x.rows <= FEW_ROWS && (int64_t)a->w.n * a->w.k * 2 < (int64_t)FEW_MIB << 20;
+  return !few && (int64_t)slabs_of(a) * steps_of(a) <= (int64_t)MOST_STEPS * BLOCKS_AT_ONCE * num_sms;
 }
 
 /* Parts that k may have. Clusters of 5 to 7 leave more of a device empty than they save. */

@@ -245,7 +245,7 @@ void tri_cuda_linear(tri_backend *be, const tri_linear_args *given) {
   else if (is_8bit_gemm(be, a))
     tri_cuda_note(be, tri_cuda_8bit_linear(tri_cuda_stream(be), a, be->workspace, tri_cuda_queue_of(be),
                                            tri_cuda_of(be)->num_sms));
-  else if (is_skinny(be, a))
+  else if (is_skinny(be, a) && (a->x.rows >= LIBRARY_FROM || tri_cuda_skinny_by_default(be, a)))
     tri_cuda_note(be, tri_cuda_skinny(tri_cuda_stream(be), a));
   else
     tri_cuda_own_linear(tri_cuda_stream(be), a, be->workspace);
