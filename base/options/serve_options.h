@@ -51,6 +51,7 @@ typedef struct tri_serve_options {
   int all2all_backend; /* tri_all2all_form, or TRI_SERVE_FASTEST */
   /* scheduling */
   int max_num_seqs, max_num_batched_tokens, prompt_micro_batch_tokens, block_size, scheduling_policy;
+  double max_inter_token_factor; /* 0: no bound */
   uint64_t kv_cache_memory;
   int num_kv_blocks;
   bool enable_prefix_caching, deterministic;

@@ -201,6 +201,7 @@ static const tri_field health_fields[] = {
     G_U64(tri_replica_health, tokens),
     G_U64(tri_replica_health, scheduler_ns),
     G_U64(tri_replica_health, preemptions),
+    {TRI_F(TRI_FT_U32, "prompt_bound", tri_replica_health, prompt_bound), .flags = TRI_FF_OMIT},
     {TRI_F(TRI_FT_U64, "rearrangements", tri_replica_health, rearrangements), .flags = TRI_FF_OMIT},
     {TRI_F(TRI_FT_U64, "experts_moved", tri_replica_health, experts_moved), .flags = TRI_FF_OMIT},
     {TRI_F(TRI_FT_U64, "moving_ns", tri_replica_health, moving_ns), .flags = TRI_FF_OMIT},

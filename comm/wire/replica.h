@@ -71,8 +71,9 @@ typedef struct tri_replica_health {
   uint32_t replica, rank, exchange;        /* tri_all2all_part */
   uint64_t epoch, step, layer, collective; /* layer: TRI_LAYER_IDLE between steps; collective: how many it has begun */
   bool busy;
-  /* leader: sequences, KV blocks; since the start tokens, CPU time of scheduling, preemptions */
-  uint32_t running, waiting;
+  /* leader: sequences, KV blocks; since the start tokens, CPU time of scheduling, preemptions; of the last step the
+   * tokens of prompts that it could have with decodes, 0: as many as any step */
+  uint32_t running, waiting, prompt_bound;
   uint64_t kv_blocks_used, tokens, scheduler_ns, preemptions;
   uint64_t rearrangements, experts_moved, moving_ns; /* since the start: windows after which experts moved, slots that
                                                         got another one, time that steps waited for it */

@@ -333,6 +333,7 @@ void replica_health(tri_core *c, int64_t now, const tri_replica_health *h) {
   }
   g->running = h->running;
   g->waiting = h->waiting;
+  g->prompt_bound = h->prompt_bound;
   g->kv_blocks_used = h->kv_blocks_used;
   g->tokens = h->tokens;
   g->scheduler_ns = h->scheduler_ns;

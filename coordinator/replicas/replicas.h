@@ -94,7 +94,8 @@ typedef struct replicas_sums {
   uint64_t kv_blocks, kv_blocks_used;
   uint64_t running, waiting; /* sequences */
   uint64_t preemptions;
-  uint64_t slots; /* of the replicas that are ready */
+  uint64_t slots;        /* of the replicas that are ready */
+  uint32_t prompt_bound; /* not a sum: the least of those that have one; 0: none has */
   tri_replica_swaps swaps;
   tri_replica_prefixes prefixes;
 } replicas_sums;

@@ -80,7 +80,7 @@ typedef struct replica {
   rank_info *ranks; /* [world] */
   uint64_t model_hash;
   replica_canary canary;
-  uint32_t running, waiting;
+  uint32_t running, waiting, prompt_bound;
   uint64_t kv_blocks_used, tokens, scheduler_ns, preemptions, rearrangements, experts_moved, moving_ns;
   tri_replica_swaps swaps;
   tri_replica_prefixes prefixes;

@@ -104,6 +104,8 @@ replicas_sums replicas_sum(const tri_core *c) {
     all.running += g->running;
     all.waiting += g->waiting;
     all.preemptions += g->preemptions;
+    bool less = !all.prompt_bound || g->prompt_bound < all.prompt_bound;
+    if (g->prompt_bound && less) all.prompt_bound = g->prompt_bound;
     if (g->state == REPLICA_READY) all.slots += replica_slots(c, i);
     all.swaps.host_kv_blocks += g->swaps.host_kv_blocks;
     all.swaps.host_kv_blocks_used += g->swaps.host_kv_blocks_used;

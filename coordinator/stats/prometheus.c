@@ -113,6 +113,10 @@ void prometheus_reply(tri_core *c, const tri_peer *to, uint64_t id) {
             g.kv_blocks ? (double)g.kv_blocks_used / (double)g.kv_blocks : 0);
   add_value(f, "num_preemptions_total", "counter", "Sequences that gave their KV blocks back before their end.",
             (double)g.preemptions);
+  add_value(f, "max_prompt_tokens_with_decodes", "gauge",
+            "Prompt tokens that the last step could have with decodes, on the replica where they were fewest; 0: no "
+            "such limit.",
+            (double)g.prompt_bound);
   add_value(f, "prompt_tokens_total", "counter", "Prompt tokens accepted.", (double)c->totals.prompt_tokens);
   add_value(f, "generation_tokens_total", "counter", "Tokens generated.", (double)c->totals.generation_tokens);
   fprintf(f,

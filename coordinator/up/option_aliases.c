@@ -96,9 +96,11 @@ const tri_option_word tri_up_words[] = {
     {.words = "preemption-mode",
      .instead = "preempted sequences are computed again, or swapped with --kv-offloading-size",
      .values = TRI_WORD_VALUE},
-    {.words = "num-scheduler-steps num-lookahead-slots scheduler-delay-factor max-num-partial-prefills "
-              "max-long-partial-prefills long-prefill-token-threshold scheduler-cls",
+    {.words = "num-scheduler-steps num-lookahead-slots scheduler-delay-factor scheduler-cls",
      .instead = STEPS,
+     .values = TRI_WORD_VALUE},
+    {.words = "max-num-partial-prefills max-long-partial-prefills long-prefill-token-threshold",
+     .instead = "--max-inter-token-factor limits how long sequences that decode wait for prompts",
      .values = TRI_WORD_VALUE},
     {.words = "async-scheduling multi-step-stream-outputs disable-async-output-proc enable-dbo", .instead = STEPS},
     {.words = "guided-decoding-backend structured-outputs-config reasoning-backend",

@@ -115,6 +115,32 @@ START_TEST(swaps) {
 }
 END_TEST
 
+/* The bound on prompt tokens with decodes: the least that a replica has, for as long as one has any. */
+START_TEST(prompt_bound) {
+  static const struct {
+    uint32_t bounds[2];
+    const char *line;
+  } cases[] = {{{0, 0}, "\ntrireme:max_prompt_tokens_with_decodes 0\n"},
+               {{700, 0}, "\ntrireme:max_prompt_tokens_with_decodes 700\n"},
+               {{700, 256}, "\ntrireme:max_prompt_tokens_with_decodes 256\n"},
+               {{0, 512}, "\ntrireme:max_prompt_tokens_with_decodes 512\n"}};
+  struct world *w = world_create(2);
+  char text[STATS_BYTES];
+  w->stats = text;
+  for (uint32_t g = 0; g < 2; g++) start_replica(w, g, 1, 1);
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (uint32_t g = 0; g < 2; g++) {
+      tri_replica_msg m = {.op = TRI_REPLICA_HEALTH,
+                           .health = {.replica = g, .epoch = 1, .prompt_bound = cases[i].bounds[g]}};
+      send_worker(w, g, 1, 0, &m);
+    }
+    ask(w, TRI_OP_STATS, 1 + i);
+    ck_assert_msg(strstr(text, cases[i].line) != NULL, "no %s in %s", cases[i].line, text);
+  }
+  world_destroy(w);
+}
+END_TEST
+
 /* The prefix caches: sums over the replicas, of what their leaders tell. */
 START_TEST(prefixes) {
   static tri_cluster_status status;
@@ -148,6 +174,7 @@ Suite *suite_core_streams(void) {
   tcase_add_test(t, metrics);
   tcase_add_test(t, status);
   tcase_add_test(t, swaps);
+  tcase_add_test(t, prompt_bound);
   tcase_add_test(t, prefixes);
   return s;
 }

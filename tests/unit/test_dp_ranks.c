@@ -722,6 +722,41 @@ START_TEST(test_idle_shards) {
 }
 END_TEST
 
+/* A step is looked at, bounded and counted by the shard that has most of each, as it takes as long as that one. */
+START_TEST(test_bound) {
+  struct config c = simple_config(8, 40, 200, 4);
+  struct world *w = create(&c, 2, 1);
+  request(w, 0, 30, 20, 1), arrive(w, 0);
+  request(w, 1, 8, 20, 1), arrive(w, 1);
+  request(w, 2, 8, 20, 1), arrive(w, 2);
+  tri_step_outlook o = tri_dp_ranks_outlook(w->shards, 0);
+  ck_assert(o.decodes == 0 && o.sequences == 2 && o.prompts);
+  step(w);
+  tri_step_load load = tri_dp_ranks_load_of(w->shards, w->plans);
+  ck_assert(load.decodes == 0 && load.prompt_tokens == 30);
+  ck_assert_uint_eq(tri_dp_ranks_num_ended(w->shards, 0), 1);
+  o = tri_dp_ranks_outlook(w->shards, 0);
+  ck_assert(o.decodes == 2 && o.sequences == 2 && !o.prompts);
+  request(w, 3, 25, 20, 1), arrive(w, 3);
+  o = tri_dp_ranks_outlook(w->shards, 0);
+  ck_assert(o.decodes == 2 && o.sequences == 3 && o.prompts);
+  tri_dp_ranks_bound_prompts(w->shards, 10);
+  for (int i = 0; i < 3; i++) {
+    step(w);
+    load = tri_dp_ranks_load_of(w->shards, w->plans);
+    ck_assert(load.decodes == 2 && load.prompt_tokens == (i < 2 ? 10 : 5));
+  }
+  reap(w);
+  ck_assert(compose(w, 0));
+  answer(w, 1);
+  ck_assert_uint_eq(tri_dp_ranks_num_ended(w->shards, 0), 4); /* one shard has yet to answer */
+  answer(w, 0);
+  ck_assert_uint_eq(tri_dp_ranks_num_ended(w->shards, 0), 5);
+  run(w);
+  destroy(w);
+}
+END_TEST
+
 START_TEST(test_destroy_busy) {
   struct config c = simple_config(4, 8, 30, 20);
   c.search_percent = 30;
@@ -767,6 +802,7 @@ Suite *suite_dp_ranks(void) {
   tcase_add_test(cases, test_answers_of_one_shard_first);
   tcase_add_test(cases, test_search_keeps_steps_apart);
   tcase_add_test(cases, test_idle_shards);
+  tcase_add_test(cases, test_bound);
   tcase_add_test(cases, test_destroy_busy);
   tcase_add_test(cases, test_refused);
   suite_add_tcase(suite, random);

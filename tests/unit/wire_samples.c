@@ -358,6 +358,7 @@ static void samples_from_groups(sample *out, int *n) {
                                    true,
                                    7,
                                    8,
+                                   28,
                                    9,
                                    10,
                                    11,

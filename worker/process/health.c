@@ -65,6 +65,7 @@ tri_replica_health tri_health_take(tri_worker *w, tri_health *h) {
                           .busy = has_work(w),
                           .running = atomic_load(&w->running),
                           .waiting = atomic_load(&w->waiting),
+                          .prompt_bound = atomic_load(&w->prompt_bound),
                           .kv_blocks_used = atomic_load(&w->blocks_used),
                           .tokens = atomic_load(&w->tokens),
                           .preemptions = atomic_load(&w->preemptions),

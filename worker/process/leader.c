@@ -53,6 +53,7 @@ struct leader {
   bool embeds;                   /* instead of sampling tokens, */
   size_t max_rows, width;        /* with so many rows of numbers in one step at most */
   tri_encoder_cost cost;         /* of an encoder's batches */
+  tri_prompt_bound bound;        /* on tokens of prompts in steps with decodes */
 };
 
 static int num_dp_ranks(const tri_worker *w) { return tri_replica_num_dp_ranks(&w->replica); }
@@ -93,6 +94,15 @@ static tri_status create_micro_batches(struct leader *ld) {
   return TRI_OK;
 }
 
+/* With several stages a token waits for the steps of all micro-batches, whose prompts have a limit of their own, and
+ * what a step takes is not seen from its beginning and end. */
+static void init_bound(struct leader *ld) {
+  const tri_engine *e = ld->w->engine;
+  bool one_stage = e->num_micro_batches == 1, in_pieces = !e->limits.whole_sequences && !e->limits.has_source;
+  double factor = one_stage && in_pieces ? ld->w->opts.max_inter_token_factor : 0;
+  tri_prompt_bound_init(&ld->bound, factor, !e->backend->host_memory);
+}
+
 static tri_status create(struct leader *ld, tri_error *err) {
   tri_worker *w = ld->w;
   const tri_limits *l = &w->engine->limits;
@@ -106,6 +116,7 @@ static tri_status create(struct leader *ld, tri_error *err) {
                          .encoder_batching = (tri_encoder_batching)w->opts.encoder_batching,
                          .latency_limit_ns = (int64_t)(w->opts.encoder_latency_limit * 1e6)};
   TRI_TRY(tri_sched_prefixes_make(&w->engine->model, &sc.prefixes));
+  init_bound(ld);
   TRI_TRY(tri_dp_ranks_create(&sc, num_dp_ranks(w), &ld->dp_ranks));
   TRI_TRY(create_writers(ld));
   TRI_TRY(create_micro_batches(ld));
@@ -207,9 +218,17 @@ static tri_status flush(struct leader *ld) {
   return TRI_OK;
 }
 
+/* Notes the ends of steps that all data-parallel ranks have answered. */
+static void note_ends(struct leader *ld, int micro_batch) {
+  if (!(ld->bound.factor > 0)) return;
+  while (ld->bound.ended < tri_dp_ranks_num_ended(ld->dp_ranks, micro_batch))
+    tri_prompt_bound_end(&ld->bound, tri_now_ns());
+}
+
 static tri_status absorb(struct leader *ld, int dp_rank, int micro_batch, const tri_step_result *result) {
   int64_t t = tri_thread_cpu_ns();
   tri_dp_ranks_absorb(ld->dp_ranks, dp_rank, micro_batch, result, ld->out);
+  note_ends(ld, micro_batch);
   tri_status st = flush(ld);
   count_time(ld->w, t);
   return st;
@@ -244,13 +263,31 @@ static tri_status absorb_packed(struct leader *ld, int dp_rank, size_t len) {
   return ld->embeds ? absorb_embed(ld, (int)micro_batch, &embed) : absorb(ld, dp_rank, (int)micro_batch, &ld->result);
 }
 
+/* Composes a step with as many tokens of prompts as its decodes may wait for. A step that was to be one of decodes
+ * alone and finds none to run has prompts after all. */
+static bool compose(struct leader *ld, int micro_batch) {
+  tri_dp_ranks *r = ld->dp_ranks;
+  if (!(ld->bound.factor > 0)) return tri_dp_ranks_compose(r, micro_batch, ld->writers);
+  tri_step_outlook outlook = tri_dp_ranks_outlook(r, micro_batch);
+  int tokens = tri_prompt_bound_next(&ld->bound, &outlook);
+  tri_dp_ranks_bound_prompts(r, tokens);
+  bool any = tri_dp_ranks_compose(r, micro_batch, ld->writers);
+  if (!any && !tokens) {
+    tri_dp_ranks_bound_prompts(r, TRI_NO_PROMPT_BOUND);
+    any = tri_dp_ranks_compose(r, micro_batch, ld->writers);
+  }
+  if (!any) return false;
+  tri_prompt_bound_begin(&ld->bound, tri_dp_ranks_load_of(r, ld->writers), tri_now_ns());
+  uint32_t shown = tokens == TRI_NO_PROMPT_BOUND ? 0 : (uint32_t)tokens;
+  atomic_store_explicit(&ld->w->prompt_bound, shown, memory_order_relaxed);
+  return true;
+}
+
 static tri_status start_micro_batch(struct leader *ld, int micro_batch, bool *worked) {
   tri_worker *w = ld->w;
   struct plan own;
   int64_t t = tri_thread_cpu_ns();
-  if (tri_dp_ranks_micro_batch_busy(ld->dp_ranks, micro_batch) ||
-      !tri_dp_ranks_compose(ld->dp_ranks, micro_batch, ld->writers))
-    return TRI_OK;
+  if (tri_dp_ranks_micro_batch_busy(ld->dp_ranks, micro_batch) || !compose(ld, micro_batch)) return TRI_OK;
   /* Concurrently with steps of other micro-batches and data-parallel ranks it would take as long as these let it. */
   if (ld->embeds && w->engine->num_micro_batches == 1 && num_dp_ranks(w) == 1)
     tri_encoder_cost_begin(&ld->cost, &ld->writers[0]->h, tri_now_ns());
@@ -432,6 +469,20 @@ static tri_status run_plan(void *ctx) {
   return await_results(ld);
 }
 
+/* The same in the warm-up, whose steps are the first that are known to take some time: those of decodes alone have as
+ * many rows as there are sequences. */
+static tri_status run_warm_up_plan(void *ctx) {
+  struct leader *ld = ctx;
+  const tri_plan_writer *plan = ld->writers[0];
+  bool decodes = tri_plan_longest(plan) > 0;
+  int tokens = (int)plan->h.num_tokens;
+  int64_t start = tri_now_ns();
+  TRI_CHECK(run_plan(ld));
+  double seconds = (double)(tri_now_ns() - start) * 1e-9;
+  tri_step_times_add(&ld->bound.times, decodes ? tokens : 0, decodes ? 0 : tokens, seconds);
+  return TRI_OK;
+}
+
 /* READY means that a token has gone through every rank, and that its logits are numbers. */
 static tri_status canary(struct leader *ld, tri_error *err) {
   tri_worker *w = ld->w;
@@ -456,7 +507,7 @@ static tri_status warm_up(struct leader *ld, int64_t canary_began_ns) {
   tri_warm_up u = {.limits = e->limits,
                    .num_micro_batches = e->num_micro_batches,
                    .plan = ld->writers[0],
-                   .run = run_plan,
+                   .run = run_warm_up_plan,
                    .ctx = ld};
   u.until_ns = e->offload ? canary_began_ns + STREAMED_WARM_UP_NS : start + WARM_UP_NS;
   int steps = 0;

@@ -62,8 +62,8 @@ typedef struct tri_worker {
   _Atomic uint64_t host_blocks_used, swaps_out, swaps_in, blocks_out, blocks_in; /* see tri_sched_stats */
   _Atomic uint64_t prefix_queries, prefix_hits, prefix_evictions;                /* likewise */
   _Atomic uint64_t rearrangements, experts_moved, moving_ns;                     /* see tri_eplb_stats */
-  _Atomic uint32_t running, waiting;
-  _Atomic uint32_t *dp_ranks; /* [dp, 2] running and waiting of each; NULL: there is one */
+  _Atomic uint32_t running, waiting, prompt_bound; /* prompt_bound: of the last step; 0: it had none */
+  _Atomic uint32_t *dp_ranks;                      /* [dp, 2] running and waiting of each; NULL: there is one */
   _Atomic bool busy;
   atomic_bool idled; /* the leader has run out of work: its counters are for the control thread to send */
   double load_seconds, layer_seconds;  /* written before ready, as the next three */

@@ -3,8 +3,8 @@
  *
  * In this order: by priority, running sequences make way for the first in the queue; then the micro-batch's decodes, so
  * that no prompt delays a token; then chunks of prompts that run; then sequences from the queue. All draw on one budget
- * of tokens, of which prompts may have a smaller part, and on one of samples, which are slots of the step's result. A
- * sequence is in a step once (last_step). */
+ * of tokens, of which prompts may have a smaller part (tri_sched_bound_prompts), and on one of samples, which are slots
+ * of the step's result. A sequence is in a step once (last_step). */
 #include "worker/schedule/scheduler_impl.h"
 
 /* Returns whether q decodes in this step: it has a token to be fed, whether that is known or still to be sampled. */
@@ -72,9 +72,12 @@ void tri_sched_begin_step(tri_sched *s, int micro_batch_index, uint64_t step, tr
 }
 
 void tri_sched_run(tri_sched *s, int micro_batch, tri_plan_writer *plan) {
+  int tokens = s->budget;
   tri_sched_make_way(s);
   run_decodes(s, plan, &s->micro_batches[micro_batch], &s->budget);
+  s->num_decodes = tokens - s->budget;
   if (s->budget > s->cfg.prompt_tokens) s->budget = s->cfg.prompt_tokens;
+  if (s->budget > s->prompt_bound) s->budget = s->prompt_bound;
   run_prompts(s, plan, micro_batch, &s->budget);
 }
 

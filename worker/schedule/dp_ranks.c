@@ -193,6 +193,34 @@ static void expect(tri_dp_ranks *s) {
   for (int i = 0; i < s->dp; i++) tri_sched_expect(s->scheds[i], (s->num_waiting + s->dp - 1) / s->dp);
 }
 
+void tri_dp_ranks_bound_prompts(tri_dp_ranks *s, int tokens) {
+  for (int i = 0; i < s->dp; i++) tri_sched_bound_prompts(s->scheds[i], tokens);
+}
+
+static int larger(int a, int b) { return a > b ? a : b; }
+
+tri_step_outlook tri_dp_ranks_outlook(tri_dp_ranks *s, int micro_batch) {
+  tri_step_outlook all = {.prompts = s->first != NULL};
+  expect(s);
+  for (int i = 0; i < s->dp; i++) {
+    tri_step_outlook one = tri_sched_outlook(s->scheds[i], micro_batch);
+    all.decodes = larger(all.decodes, one.decodes);
+    all.sequences = larger(all.sequences, one.sequences);
+    all.prompts |= one.prompts;
+  }
+  return all;
+}
+
+tri_step_load tri_dp_ranks_load_of(const tri_dp_ranks *s, tri_plan_writer *const *plans) {
+  tri_step_load all = {0};
+  for (int i = 0; i < s->dp; i++) {
+    tri_step_load one = tri_sched_load_of(s->scheds[i], plans[i]);
+    all.decodes = larger(all.decodes, one.decodes);
+    all.prompt_tokens = larger(all.prompt_tokens, one.prompt_tokens);
+  }
+  return all;
+}
+
 /* A search on one data-parallel rank keeps the micro-batch's steps apart for all: else it would miss every other one,
  * and its data-parallel rank's other sequences with it. */
 static bool may_begin(const tri_dp_ranks *s, int micro_batch) {
@@ -266,6 +294,8 @@ bool tri_dp_ranks_is_stepping(const tri_dp_ranks *s) {
 }
 
 bool tri_dp_ranks_is_busy(const tri_dp_ranks *s) { return tri_dp_ranks_is_stepping(s) || tri_dp_ranks_has_work(s); }
+
+uint64_t tri_dp_ranks_num_ended(const tri_dp_ranks *s, int micro_batch) { return s->micro_batches[micro_batch].ended; }
 
 bool tri_dp_ranks_micro_batch_busy(const tri_dp_ranks *s, int micro_batch) {
   const struct micro_batch *l = &s->micro_batches[micro_batch];

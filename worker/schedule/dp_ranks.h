@@ -27,6 +27,14 @@ void tri_dp_ranks_add(tri_dp_ranks *s, tri_job *job); /* takes over */
 bool tri_dp_ranks_abort(tri_dp_ranks *s, uint64_t job_id);
 void tri_dp_ranks_abort_all(tri_dp_ranks *s);
 
+/* See tri_sched_bound_prompts: for each data-parallel rank. */
+void tri_dp_ranks_bound_prompts(tri_dp_ranks *s, int tokens);
+/* Returns what a micro-batch's next step could have: the most of all data-parallel ranks, as a step takes as long as
+ * its slowest one. */
+tri_step_outlook tri_dp_ranks_outlook(tri_dp_ranks *s, int micro_batch);
+/* Returns likewise what the step has that was composed last. */
+tri_step_load tri_dp_ranks_load_of(const tri_dp_ranks *s, tri_plan_writer *const *plans);
+
 /* Composes the next step of a micro-batch that is not busy: plans[dp], one for every data-parallel rank, all of one
  * step; that of a data-parallel rank without work has no sequences. False: no data-parallel rank has anything to do, or
  * what one has must wait for the step under way; the plans mean nothing. */
@@ -47,6 +55,8 @@ bool tri_dp_ranks_has_work(const tri_dp_ranks *s);
 bool tri_dp_ranks_is_busy(const tri_dp_ranks *s);
 /* Returns whether a micro-batch has a step that not all data-parallel ranks have answered. */
 bool tri_dp_ranks_is_stepping(const tri_dp_ranks *s);
+/* Returns how many steps of a micro-batch all data-parallel ranks have answered. */
+uint64_t tri_dp_ranks_num_ended(const tri_dp_ranks *s, int micro_batch);
 /* Returns whether as many steps are under way as may be: each is until its last data-parallel rank has answered. */
 bool tri_dp_ranks_micro_batch_busy(const tri_dp_ranks *s, int micro_batch);
 tri_sched_stats tri_dp_ranks_get_stats(const tri_dp_ranks *s); /* of all */

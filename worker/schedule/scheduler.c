@@ -9,6 +9,7 @@ tri_status tri_sched_create(const tri_sched_config *config, tri_sched **out) {
   tri_sched *s = tri_calloc(1, sizeof *s);
   if (!s) return TRI_NO_MEMORY;
   s->cfg = *config;
+  s->prompt_bound = TRI_NO_PROMPT_BOUND;
   if (!s->cfg.depth) s->cfg.depth = 1;
   /* Whole sequences and sources take as much of a step as they need. */
   if (!s->cfg.prompt_tokens || s->cfg.limits.whole_sequences || s->cfg.limits.has_source)
@@ -83,6 +84,25 @@ int64_t tri_sched_load_with(const tri_sched *s, const tri_job *j) {
 }
 
 void tri_sched_expect(tri_sched *s, int waiting) { s->expected = waiting; }
+
+void tri_sched_bound_prompts(tri_sched *s, int tokens) {
+  bool in_pieces = !s->cfg.limits.whole_sequences && !s->cfg.limits.has_source;
+  s->prompt_bound = in_pieces ? tokens : TRI_NO_PROMPT_BOUND;
+}
+
+/* Sequences that will find no slot, or that found no blocks, are not counted. */
+tri_step_outlook tri_sched_outlook(const tri_sched *s, int micro_batch) {
+  int waiting = s->waiting.count + s->expected, most = s->cfg.limits.max_num_seqs;
+  bool blocked = s->blocked && s->blocked == s->waiting.head;
+  int all = s->num_running + (blocked ? 0 : waiting);
+  return (tri_step_outlook){.decodes = s->micro_batches[micro_batch].running.count,
+                            .sequences = all < most ? all : most,
+                            .prompts = s->prompts.count || waiting};
+}
+
+tri_step_load tri_sched_load_of(const tri_sched *s, const tri_plan_writer *plan) {
+  return (tri_step_load){.decodes = s->num_decodes, .prompt_tokens = (int)plan->h.num_tokens - s->num_decodes};
+}
 
 tri_sched_stats tri_sched_get_stats(const tri_sched *s) {
   return (tri_sched_stats){

@@ -46,6 +46,7 @@
 #include "comm/wire/replica.h"
 #include "worker/schedule/batch_cost.h"
 #include "worker/schedule/prefix_cache.h"
+#include "worker/schedule/prompt_bound.h"
 #include "runtime/engine/embed_result.h"
 #include "runtime/model/config.h"
 #include "runtime/step/step_plan.h"
@@ -153,6 +154,14 @@ void tri_sched_add(tri_sched *s, tri_job *job); /* takes over */
 /* False when the job is unknown (it may just have ended). */
 bool tri_sched_abort(tri_sched *s, uint64_t job_id);
 void tri_sched_abort_all(tri_sched *s);
+
+/* Sets how many tokens of prompts a step has at most from now on, where tri_sched_config allows it more;
+ * TRI_NO_PROMPT_BOUND, as at the start: as many as that. 0: none. Prompts that go in one piece have no bound. */
+void tri_sched_bound_prompts(tri_sched *s, int tokens);
+/* Returns what a micro-batch's next step could have. */
+tri_step_outlook tri_sched_outlook(const tri_sched *s, int micro_batch);
+/* Returns what the step has that was composed last, whose plan this is. */
+tri_step_load tri_sched_load_of(const tri_sched *s, const tri_plan_writer *plan);
 
 /* Composes the next step of a micro-batch that is not busy. False: nothing to do. */
 bool tri_sched_compose(tri_sched *s, int micro_batch, tri_plan_writer *plan);

@@ -138,6 +138,8 @@ struct tri_sched {
   uint64_t step;                        /* that is being composed, or was last */
   int budget;                           /* tokens that it still has room for */
   int samples;                          /* likewise samples */
+  int prompt_bound;                     /* see tri_sched_bound_prompts */
+  int num_decodes;                      /* tokens of decodes in it */
   int expected;   /* sequences that wait elsewhere and may come: what a micro-batch's share is reckoned with */
   uint64_t done;  /* the last step whose result is there: steps of all micro-batches run one after the other */
   int64_t now_ns; /* as of the last reap */
