@@ -243,6 +243,8 @@ struct tri_backend {
                                    0: none; of experts: rows of each, on average */
   int adds_in_place_from;       /* rows from which a GEMM that accumulates costs less than a norm's addition, 0:
                                    none */
+  size_t bf16_sums_above;       /* bytes of a float32 all-reduce above which it is one of bfloat16 where activations
+                                   are, 0: never */
   char failure[192];            /* why a plan was refused or a launch failed */
   tri_status failed;            /* of a launch, until the next stream_sync */
   char device[TRI_DEVICE_NAME]; /* tells its device from every other one, of any host; empty: it has none, as those

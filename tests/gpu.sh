@@ -4,7 +4,7 @@
 #   tests/gpu.sh quick     builds; every op against the reference, every checkpoint in every type, and with streamed weights
 #   tests/gpu.sh sanitize  builds; every op on small shapes under compute-sanitizer (memcheck, initcheck, racecheck)
 #   tests/gpu.sh multi     builds; all-reduces, transfers and the exchange of rows over two devices, and over four and eight where they are; every checkpoint in float32
-#                          over two devices, tensor and pipeline parallel, and over four where they are
+#                          over two devices, tensor and pipeline parallel, and over four where they are, and in bfloat16 with sums of it
 #   tests/gpu.sh serve     builds; a cluster on one device, and over two where they are, answers the bundled model's questions; over two, also many
 #                          prompts at once of a model with 8 billion parameters, and questions whose group is killed
 #   tests/gpu.sh killed [LAYOUT...]  builds; that last one alone, over two groups of a layout (one rank each): killed -tp 2
@@ -60,6 +60,7 @@ multi() {
   done
   for n in 2 4; do
     [ "$devices" -ge $n ] || continue
+    tests/modelcheck/all.sh "$bin/modelcheck" "$data" "cuda-bf16-sums-$n" || failed=1
     tests/modelcheck/all.sh "$bin/modelcheck" "$data" "cuda-experts-$n" || failed=1
   done
   return $failed

@@ -68,11 +68,19 @@ static tri_status check(tri_comm *c, ncclResult_t r) {
   return wait_for(c, r) == ncclSuccess ? TRI_OK : tri_comm_fail(c, TRI_PEER_LOST);
 }
 
-static tri_status nccl_all_reduce(tri_comm *c, float *buf, size_t count) {
+static tri_status all_reduce_of(tri_comm *c, ncclDataType_t type, void *buf, size_t count) {
   struct impl *n = impl_of(c);
   tri_status st = nccl_poll(c);
   if (st != TRI_OK || !count) return st;
-  return check(c, n->ncclAllReduce(buf, buf, count, ncclFloat32, ncclSum, n->comm, stream_of(n)));
+  return check(c, n->ncclAllReduce(buf, buf, count, type, ncclSum, n->comm, stream_of(n)));
+}
+
+static tri_status nccl_all_reduce(tri_comm *c, float *buf, size_t count) {
+  return all_reduce_of(c, ncclFloat32, buf, count);
+}
+
+static tri_status nccl_all_reduce_bf16(tri_comm *c, uint16_t *buf, size_t count) {
+  return all_reduce_of(c, ncclBfloat16, buf, count);
 }
 
 static tri_status nccl_all_gather(tri_comm *c, const void *send, void *recv, size_t bytes) {
@@ -134,6 +142,7 @@ static void nccl_destroy(tri_comm *c) {
 static const tri_comm_ops nccl_ops = {
     .name = "nccl",
     .all_reduce = nccl_all_reduce,
+    .all_reduce_bf16 = nccl_all_reduce_bf16,
     .all_gather = nccl_all_gather,
     .reduce_scatter = nccl_reduce_scatter,
     .broadcast = nccl_broadcast,

@@ -13,6 +13,7 @@
 #include "kernels/random.h"
 
 enum { MIN_MAJOR = 8, ADDS_IN_PLACE_FROM = 17, ROUNDS_FP8_FROM = 65 };
+enum { BF16_SUMS_ABOVE = 8 << 20 }; /* more than steps of single tokens have: 256 rows of 8,192 */
 
 /* ---- memory ---- */
 
@@ -421,6 +422,7 @@ __attribute__((visibility("default"))) tri_status tri_backend_fill_cuda(tri_back
   be->async = be->records = be->tunes = true;
   be->narrows_inputs = be->narrow_activations = true;
   be->adds_in_place_from = ADDS_IN_PLACE_FROM;
+  be->bf16_sums_above = BF16_SUMS_ABOVE;
   be->prefers_fp8 = tri_cuda_of(be)->is_hopper;
   be->wide_blocks_only = true;
   be->rounds_fp8_from = tri_cuda_of(be)->is_hopper ? ROUNDS_FP8_FROM : 0;

@@ -5,6 +5,8 @@
  * a recorded step keeps the addresses that are in them. */
 #include "runtime/forward/forward_state.h"
 
+#include "kernels/gemm_tactics.h"
+
 tri_norm_args tri_norm_of(const tri_walk *w, tri_mat x, tri_mat delta, const tri_weight *gain, const tri_weight *bias,
                           tri_mat out) {
   const tri_model_config *c = w->f->cfg.model;
@@ -203,20 +205,51 @@ bool tri_adds_in_place(const tri_walk *w) {
   return from && is_sum && is_whole && w->b->num_tokens >= from && w->mode != TRI_WALK_RECORD;
 }
 
+/* Returns whether what a branch adds is written, and summed over the ranks, in bfloat16: where a step's activations are
+ * and the sum is long, as a prompt's. It must be added to the stream as it is: a norm of it alone is made in place, in
+ * float32. float16 cannot hold every addend whose sum it holds. Rows count as those of the step that tactics are
+ * measured for, so that a shape of products has one type. A record has the other way's buffers, which hold this, too.
+ */
+static bool sums_in_bf16(const tri_walk *w) {
+  const tri_forward_config *cfg = &w->f->cfg;
+  const tri_norm_config *n = &cfg->model->norm;
+  size_t above = cfg->backend ? cfg->backend->bf16_sums_above : 0;
+  bool is_sum = (n->place == TRI_NORM_INPUT || n->place == TRI_NORM_SUM) && !n->parallel_residual;
+  if (!above || !is_sum || cfg->shard.p.tp == 1 || w->mode == TRI_WALK_RECORD) return false;
+  size_t bytes = (size_t)tri_padded_rows(w->b->num_tokens) * (size_t)cfg->model->hidden_size * sizeof(float);
+  if (w->f->buf.h.dtype != TRI_BF16 || bytes <= above) return false;
+  return tri_comm_caps(cfg->tensor) & TRI_COMM_CAN_all_reduce_bf16;
+}
+
+static tri_mat in_bf16(tri_mat m) {
+  m.dtype = TRI_BF16;
+  return m;
+}
+
 /* Returns the walk's rows of what attention adds. A parallel residual has some for every token: the chunks of a step
- * all attend before the MLP begins. */
+ * all attend before the MLP begins. The library adds biases to float32 alone. */
 tri_mat tri_attention_delta_of(const tri_walk *w) {
   const tri_forward *f = w->f;
-  int first = f->cfg.model->norm.parallel_residual ? w->first_row : 0;
+  const tri_model_config *c = f->cfg.model;
+  int first = c->norm.parallel_residual ? w->first_row : 0;
   if (tri_adds_in_place(w)) return w->x;
-  return tri_rows(tri_rows_from(f->buf.delta, first), w->b->num_tokens);
+  tri_mat delta = tri_rows(tri_rows_from(f->buf.delta, first), w->b->num_tokens);
+  return sums_in_bf16(w) && !c->attention.o_bias ? in_bf16(delta) : delta;
+}
+
+/* Returns whether one op gives all that this rank adds: others add to it, in float32. */
+static bool is_one_mlp(const tri_forward_config *cfg) {
+  const tri_model_config *c = cfg->model;
+  bool elsewhere = cfg->host || cfg->shard.p.hot_experts || tri_dp_ranks_exchange(c, cfg->shard.p);
+  return !elsewhere && !c->moe.has_shared && !c->mlp.bias;
 }
 
 tri_mat tri_mlp_delta_of(const tri_walk *w) {
   const tri_forward *f = w->f;
   if (tri_adds_in_place(w)) return w->x;
-  return f->cfg.model->norm.parallel_residual ? tri_attention_delta_of(w)
-                                              : tri_rows(f->buf.mlp_delta, w->b->num_tokens);
+  if (f->cfg.model->norm.parallel_residual) return tri_attention_delta_of(w);
+  tri_mat delta = tri_rows(f->buf.mlp_delta, w->b->num_tokens);
+  return sums_in_bf16(w) && is_one_mlp(&f->cfg) ? in_bf16(delta) : delta;
 }
 
 /* 32-bit numbers as floats are. */

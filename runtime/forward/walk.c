@@ -257,8 +257,12 @@ void tri_emit_host_experts(tri_walk *w, const tri_layer *y, tri_moe_experts_args
 
 void tri_emit_sum(tri_walk *w, tri_mat m) {
   tri_comm *c = w->f->cfg.tensor;
+  size_t count = (size_t)m.rows * (size_t)m.cols;
   if (w->f->cfg.shard.p.tp == 1) return;
-  if (runs(w)) w->st = tri_comm_all_reduce(c, m.data, (size_t)m.rows * (size_t)m.cols);
+  if (runs(w) && m.dtype == TRI_BF16)
+    w->st = tri_comm_all_reduce_bf16(c, (uint16_t *)m.data, count);
+  else if (runs(w))
+    w->st = tri_comm_all_reduce(c, m.data, count);
   if (records(w)) {
     const void *p = m.data;
     note(w, &p, 1, &p, 1);

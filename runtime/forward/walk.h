@@ -95,7 +95,7 @@ void tri_emit_side_join(tri_walk *w);
 /* moe_experts of a layer whose experts lie in the host's memory. It needs no plan. */
 void tri_emit_host_experts(tri_walk *w, const tri_layer *y, tri_moe_experts_args a);
 
-/* Sum of m over the tensor group, in place. */
+/* Sum of m, of float32 or bfloat16, over the tensor group, in place. */
 void tri_emit_sum(tri_walk *w, tri_mat m);
 /* Transfers inside the tensor group; see comm/comm.h. */
 void tri_emit_all_gather(tri_walk *w, const void *send, void *recv, size_t bytes);

@@ -8,6 +8,7 @@
 #   cuda-streamed  one rank on a device, every decoder with its weights from the host's memory or from packs
 #   cuda-experts-N  every model with experts over 2 or 4 devices, its experts shared, in shards and without
 #   cuda-TPxPP   so many ranks, each on a device of its own, in float32
+#   cuda-bf16-sums-N  2 or 4 tensor ranks, in bfloat16 with their sums in it, as those of long prompts are
 #   experts      every model with experts, these shared among ranks (-ep), in other slots and with copies, too
 #   shards       the same in shards (-dp) that exchange rows; shards-more: in every form
 #   TPxPP        that many ranks, e.g. 2x1: cpu, whole prompts and chunks
@@ -496,6 +497,12 @@ on_cuda() {
   every '' 0 --backend cuda --quantization int8 --limit 6e-2 # sums in another order move deepseek_v3_direct from 4.8e-2 to 5.4e-2
 }
 
+# The limits, and the models that are left out, are those of one rank.
+on_cuda_bf16_sums() { # RANKS
+  "$modelcheck" --backend cuda "$checkpoints/llama" 2>&1 | grep 'backend cuda: ' && exit 77
+  every "deepseek_v3 deepseek_v3_direct olmoe_odd $quantized" "$1" -tp "$1" --backend cuda --dtype bfloat16 --block-size 64 --bf16-sums
+}
+
 # From the host's memory and from packs, with a ring on the device; what a device computes is compared with the reference alone.
 on_cuda_streamed() {
   "$modelcheck" --backend cuda "$checkpoints/llama" 2>&1 | grep 'backend cuda: ' && exit 77
@@ -521,6 +528,7 @@ single) single ;;
 single-more) single_more ;;
 cuda) on_cuda ;;
 cuda-streamed) on_cuda_streamed ;;
+cuda-bf16-sums-*) on_cuda_bf16_sums "${what##*-}" ;;
 cuda-host-experts) on_cuda_host_experts ;;
 host-experts) host_experts ;;
 host-experts-more) host_experts_ranks ;;

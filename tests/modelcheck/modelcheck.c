@@ -74,6 +74,8 @@ static const tri_option options[] = {
      .help = "type of the KV cache"},
     {TRI_OPT(struct mc_args, deterministic), .name = "deterministic", .fallback = "false",
      .help = "bit-identical results whatever the batch"},
+    {TRI_OPT(struct mc_args, bf16_sums), .name = "bf16-sums", .fallback = "false",
+     .help = "all sums of a tensor group are as those of long prompts, in bfloat16 where activations are"},
     {TRI_OPT(struct mc_args, offload), .name = "offload-weights", .choices = tri_offload_tier_names, .fallback = "none",
      .help = "streams weights through a ring whose places are filled with 0xff as soon as they are released"},
     {TRI_OPT(struct mc_args, gpu_layers), .name = "gpu-layers", .alias = "ngl", .min = 0, .max = 1 << 16,
@@ -484,6 +486,7 @@ static tri_status set_up(struct mc_check *c, tri_pool *pool, tri_error *err) {
   tri_backend_config bc = {
       .name = c->a.backend, .device = c->local_rank, .deterministic = c->a.deterministic, .pool = pool};
   TRI_TRY(tri_backend_create(&bc, &c->backend, err));
+  if (c->a.bf16_sums) c->backend->bf16_sums_above = 1;
   int longest = 0, all = 0;
   for (int i = 0; i < c->exp.num_prompts; i++) {
     char name[64];

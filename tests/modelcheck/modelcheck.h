@@ -13,7 +13,7 @@ struct mc_args {
   int dtype, kv_dtype, quantization, pooling;
   int offload, gpu_layers, ring_parts, chunk_tokens, max_in_cpu, n_cpu_moe, hot_experts;
   const char *nvme_path;
-  bool deterministic, move_experts, cpu_moe;
+  bool deterministic, bf16_sums, move_experts, cpu_moe;
   int expert_strategy, num_redundant_experts;
   const char *expert_location;
   double limit;

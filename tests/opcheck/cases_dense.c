@@ -233,7 +233,7 @@ void oc_case_norm(oc *c, int i) {
   snprintf(c->what, sizeof c->what, "norm kind %d rows %d n %d%s", a.kind, rows, n, in_place ? " in place" : "");
   tri_norm_args b = a;
   b.x = oc_device_matrix(c, &a.x);
-  b.delta.data = a.delta.data ? oc_device_matrix(c, &a.delta).data : NULL;
+  if (a.delta.data) b.delta = oc_device_narrow(c, &a.delta, oc_narrow_type(c));
   b.out = in_place ? b.x : a.out;
   /* The rounding of a single number, of which a row of one element has the same in every row, is no average. */
   if (!in_place && !only_add) b.out = oc_device_narrow(c, &a.out, n > 1 ? oc_narrow_type(c) : TRI_F32);

@@ -149,6 +149,12 @@ static tri_status sum(tri_comm *c, float *buf, size_t count) {
   return TRI_OK;
 }
 
+static tri_status sum_bf16(tri_comm *c, uint16_t *buf, size_t count) {
+  (void)count;
+  if (c->size > 1) moves(buf, buf);
+  return TRI_OK;
+}
+
 static tri_status gather(tri_comm *c, const void *send, void *recv, size_t bytes) {
   moves(send, recv);
   for (int r = 0; r < c->size; r++) memcpy((char *)recv + (size_t)r * bytes, send, bytes);
@@ -180,8 +186,16 @@ static tri_status no_wait(tri_comm *c, tri_comm_req *req) {
 }
 
 /* One rank of several whose peers are not there: sums are its own part, and what it is sent is made up. */
-static const tri_comm_ops alone = {
-    .name = "alone", .all_reduce = sum, .all_gather = gather, .isend = send_off, .wait = no_wait, .recv = receive};
+static const tri_comm_ops alone = {.name = "alone",
+                                   .all_reduce = sum,
+                                   .all_reduce_bf16 = sum_bf16,
+                                   .all_gather = gather,
+                                   .isend = send_off,
+                                   .wait = no_wait,
+                                   .recv = receive};
+
+/* All sums are long: the record's buffers hold them in either type. */
+static void sum_in_bf16(tri_backend *be) { be->bf16_sums_above = 1; }
 
 /* ---- a step of one rank ---- */
 
@@ -298,6 +312,7 @@ static void check_rank(const char *checkpoint, tri_parallel p, const char *backe
   snprintf(name, sizeof name, "%s, tensor rank %d of %d, stage %d of %d, %s%s", checkpoint, p.tp_rank, p.tp, p.pp_rank,
            p.pp, backend, narrow ? ", 16 bits" : "");
   kit_config kc = {.checkpoint = checkpoint, .backend = backend, .narrow = narrow, .p = p, .ops = &alone};
+  if (narrow) kc.prepare = sum_in_bf16;
   if (make_kit(&k, &kc)) {
     build_batch(&k, false);
     if (k.e->source) {

@@ -7,8 +7,8 @@
 
 template <int FOURS> struct part { float4 v[FOURS]; };
 
-template <int FOURS>
-__device__ static inline void load_part(part<FOURS> &p, const float *row, int first, int threads, int n) {
+template <int FOURS, typename E>
+__device__ static inline void load_part(part<FOURS> &p, const E *row, int first, int threads, int n) {
 #pragma unroll
   for (int i = 0; i < FOURS; i++) {
     int j = 4 * (first + i * threads);
@@ -108,9 +108,10 @@ template <int THREADS, int FOURS> __device__ static inline void fetch_row_ahead(
     prefetch_line(row_at(a.delta, t) + at);
 }
 
-/* Norms one row with one block. x, delta, out and copy [T, n] with n up to 4 * FOURS * THREADS. EARLY: weights and bias
- * come before the wait, and need registers until the end. Grid T, THREADS threads. Shared memory: 64 floats. */
-template <typename T, int THREADS, int FOURS, bool EARLY>
+/* Norms one row with one block. x, delta, out and copy [T, n] with n up to 4 * FOURS * THREADS, out of type T and delta
+ * of type D. EARLY: weights and bias come before the wait, and need registers until the end. Grid T, THREADS threads.
+ * Shared memory: 64 floats. */
+template <typename T, typename D, int THREADS, int FOURS, bool EARLY>
 __global__ __launch_bounds__(THREADS) static void norm_kernel(tri_norm_args a) {
   __shared__ __align__(16) float sums[WARP], squares[WARP];
   int t = blockIdx.x, n = a.x.cols, first = (int)threadIdx.x;
@@ -127,7 +128,7 @@ __global__ __launch_bounds__(THREADS) static void norm_kernel(tri_norm_args a) {
   part<FOURS> x, delta;
   load_part(x, row_at(a.x, t), first, THREADS, n);
   if (a.delta.data) {
-    load_part(delta, row_at(a.delta, t), first, THREADS, n);
+    load_part(delta, row_of<D>(a.delta, t), first, THREADS, n);
     add_part(x, delta, a.delta_scale, row_at(a.x, t), first, THREADS, n);
   }
   float mean = a.kind == TRI_NORM_LAYER ? sum_over_block<THREADS>(sum_of(x), sums) / n : 0;
@@ -151,9 +152,9 @@ template <int ROWS> __device__ static inline void warp_sums(float (&x)[ROWS]) {
     for (int r = 0; r < ROWS; r++) x[r] += __shfl_xor_sync(0xffffffffu, x[r], o);
 }
 
-/* Norms ROWS rows with each warp. x, delta, out and copy [T, n] with n up to 128 * FOURS. Grid T / (4 * ROWS), 128
- * threads, at least five blocks on a multiprocessor. */
-template <typename T, int FOURS, int ROWS>
+/* Norms ROWS rows with each warp. x, delta, out and copy [T, n] with n up to 128 * FOURS, out of type T and delta of
+ * type D. Grid T / (4 * ROWS), 128 threads, at least five blocks on a multiprocessor. */
+template <typename T, typename D, int FOURS, int ROWS>
 __global__ __launch_bounds__(ROWS_THREADS, 5) static void norm_rows_kernel(tri_norm_args a) {
   int lane = threadIdx.x % WARP, n = a.x.cols;
   int row0 = (int)(blockIdx.x * (ROWS_THREADS / WARP) + threadIdx.x / WARP) * ROWS;
@@ -165,7 +166,7 @@ __global__ __launch_bounds__(ROWS_THREADS, 5) static void norm_rows_kernel(tri_n
   for (int r = 0; r < ROWS; r++) load_part(x[r], row_at(a.x, row0 + r), lane, WARP, row0 + r < a.x.rows ? n : 0);
 #pragma unroll
   for (int r = 0; r < ROWS && a.delta.data; r++)
-    load_part(delta[r], row_at(a.delta, row0 + r), lane, WARP, row0 + r < a.x.rows ? n : 0);
+    load_part(delta[r], row_of<D>(a.delta, row0 + r), lane, WARP, row0 + r < a.x.rows ? n : 0);
 #pragma unroll
   for (int r = 0; r < ROWS && a.delta.data; r++)
     add_part(x[r], delta[r], a.delta_scale, row_at(a.x, row0 + r), lane, WARP, row0 + r < a.x.rows ? n : 0);
@@ -192,14 +193,14 @@ __global__ __launch_bounds__(ROWS_THREADS, 5) static void norm_rows_kernel(tri_n
 /* ---- additions without a norm ---- */
 
 enum { ADD_THREADS = 256 };
-/* Adds delta to x. x and delta [T, n]. Grid (T, n / 1024), 256 threads. */
-__global__ __launch_bounds__(ADD_THREADS) static void add_kernel(tri_norm_args a) {
+/* Adds delta, of type D, to x. x and delta [T, n]. Grid (T, n / 1024), 256 threads. */
+template <typename D> __global__ __launch_bounds__(ADD_THREADS) static void add_kernel(tri_norm_args a) {
   int t = blockIdx.x, first = (int)(blockIdx.y * ADD_THREADS + threadIdx.x), n = a.x.cols;
   part<1> x, delta;
   let_next_begin();
   wait_for_previous();
   load_part(x, row_at(a.x, t), first, 0, n);
-  load_part(delta, row_at(a.delta, t), first, 0, n);
+  load_part(delta, row_of<D>(a.delta, t), first, 0, n);
   add_part(x, delta, a.delta_scale, row_at(a.x, t), first, 0, n);
 }
 
@@ -216,7 +217,7 @@ __global__ static void any_norm_kernel(tri_norm_args a) {
   wait_for_previous();
   for (int j = threadIdx.x; j < n; j += ANY_THREADS) {
     float v = x[j];
-    if (a.delta.data) x[j] = v += a.delta_scale * row_at(a.delta, t)[j];
+    if (a.delta.data) x[j] = v += a.delta_scale * load_at(a.delta, t, (size_t)j);
     sum += v;
   }
   if (!a.out.data) return;
@@ -234,59 +235,67 @@ __global__ static void any_norm_kernel(tri_norm_args a) {
 
 /* ---- which one ---- */
 
-template <typename T, int THREADS, int FOURS, bool EARLY>
+template <typename T, typename D, int THREADS, int FOURS, bool EARLY>
 static void by_block(cudaStream_t stream, const tri_norm_args &a) {
-  launch_overlapped(norm_kernel<T, THREADS, FOURS, EARLY>, dim3(a.x.rows), THREADS, 0, stream, a);
+  launch_overlapped(norm_kernel<T, D, THREADS, FOURS, EARLY>, dim3(a.x.rows), THREADS, 0, stream, a);
 }
-template <typename T, int FOURS> static void by_warp(cudaStream_t stream, const tri_norm_args &a) {
+template <typename T, typename D, int FOURS> static void by_warp(cudaStream_t stream, const tri_norm_args &a) {
   constexpr int ROWS = 8 / FOURS;
   dim3 grid(blocks_for((size_t)a.x.rows, ROWS_THREADS / WARP * ROWS));
-  launch_overlapped(norm_rows_kernel<T, FOURS, ROWS>, grid, ROWS_THREADS, 0, stream, a);
+  launch_overlapped(norm_rows_kernel<T, D, FOURS, ROWS>, grid, ROWS_THREADS, 0, stream, a);
 }
 
 template <typename T> static void norm_few_rows(cudaStream_t stream, const tri_norm_args &a) {
   if (a.x.cols <= 1024)
-    by_block<T, 256, 1, true>(stream, a);
+    by_block<T, float, 256, 1, true>(stream, a);
   else if (a.x.cols <= 4096)
-    by_block<T, 512, 2, true>(stream, a);
+    by_block<T, float, 512, 2, true>(stream, a);
   else if (a.x.cols <= 8192)
-    by_block<T, 512, 4, true>(stream, a);
+    by_block<T, float, 512, 4, true>(stream, a);
   else
-    by_block<T, 1024, 4, false>(stream, a);
+    by_block<T, float, 1024, 4, false>(stream, a);
 }
 
-template <typename T> static void norm_short_rows(cudaStream_t stream, const tri_norm_args &a) {
+template <typename T, typename D> static void norm_short_rows(cudaStream_t stream, const tri_norm_args &a) {
   if (a.x.cols <= 128)
-    by_warp<T, 1>(stream, a);
+    by_warp<T, D, 1>(stream, a);
   else if (a.x.cols <= 256)
-    by_warp<T, 2>(stream, a);
+    by_warp<T, D, 2>(stream, a);
   else if (a.x.cols <= 512)
-    by_warp<T, 4>(stream, a);
+    by_warp<T, D, 4>(stream, a);
   else
-    by_warp<T, 8>(stream, a);
+    by_warp<T, D, 8>(stream, a);
 }
 
-template <typename T> static void norm_long_rows(cudaStream_t stream, const tri_norm_args &a) {
+template <typename T, typename D> static void norm_long_rows(cudaStream_t stream, const tri_norm_args &a) {
   if (a.x.cols <= 2048)
-    by_block<T, 256, 2, false>(stream, a);
+    by_block<T, D, 256, 2, false>(stream, a);
   else if (a.x.cols <= 4096)
-    by_block<T, 256, 4, false>(stream, a);
+    by_block<T, D, 256, 4, false>(stream, a);
   else if (a.x.cols <= 8192)
-    by_block<T, 512, 4, false>(stream, a);
+    by_block<T, D, 512, 4, false>(stream, a);
   else
-    by_block<T, 1024, 4, false>(stream, a);
+    by_block<T, D, 1024, 4, false>(stream, a);
 }
 
-/* A few rows want many threads, for their latency; many rows want many elements in each, for their number. */
+template <typename T, typename D> static void norm_many_rows(cudaStream_t stream, const tri_norm_args &a) {
+  if (a.x.cols <= 1024)
+    norm_short_rows<T, D>(stream, a);
+  else
+    norm_long_rows<T, D>(stream, a);
+}
+
+/* A few rows want many threads, for their latency; many rows want many elements in each, for their number. Steps of few
+ * rows have no delta of 16 bits. */
 template <typename T> static bool norm_of_type(cudaStream_t stream, const tri_norm_args &a) {
   enum { FEW_ROWS = 128 };
   if (a.x.cols > 16384) return false;
-  if (a.x.rows <= FEW_ROWS)
+  if (a.delta.data && a.delta.dtype == TRI_BF16)
+    norm_many_rows<T, __nv_bfloat16>(stream, a);
+  else if (a.x.rows <= FEW_ROWS)
     norm_few_rows<T>(stream, a);
-  else if (a.x.cols <= 1024)
-    norm_short_rows<T>(stream, a);
   else
-    norm_long_rows<T>(stream, a);
+    norm_many_rows<T, float>(stream, a);
   return true;
 }
 
@@ -296,7 +305,7 @@ static bool is_aligned(const float *p) { return (uintptr_t)p % 16 == 0; }
 static bool norm_by_four(cudaStream_t stream, const tri_norm_args &a) {
   bool fours = in_fours(a.x) && in_fours(a.out) && (!a.delta.data || in_fours(a.delta)) &&
                (!a.copy.data || in_fours(a.copy)) && is_aligned(a.weight) && is_aligned(a.bias);
-  if (!fours) return false;
+  if (!fours || (a.delta.data && a.delta.dtype == TRI_F16)) return false;
   switch (a.out.dtype) {
   case TRI_BF16: return norm_of_type<__nv_bfloat16>(stream, a);
   case TRI_F16: return norm_of_type<__half>(stream, a);
@@ -306,8 +315,11 @@ static bool norm_by_four(cudaStream_t stream, const tri_norm_args &a) {
 
 static bool add_by_four(cudaStream_t stream, const tri_norm_args &a) {
   dim3 grid(a.x.rows, blocks_for((size_t)a.x.cols, 4 * ADD_THREADS));
-  if (!in_fours(a.x) || !in_fours(a.delta)) return false;
-  launch_overlapped(add_kernel, grid, ADD_THREADS, 0, stream, a);
+  if (!in_fours(a.x) || !in_fours(a.delta) || a.delta.dtype == TRI_F16) return false;
+  if (a.delta.dtype == TRI_BF16)
+    launch_overlapped(add_kernel<__nv_bfloat16>, grid, ADD_THREADS, 0, stream, a);
+  else
+    launch_overlapped(add_kernel<float>, grid, ADD_THREADS, 0, stream, a);
   return true;
 }
 
