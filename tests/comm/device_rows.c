@@ -2,6 +2,7 @@
 /* The exchange of experts' rows: what comes, and what is given back, in rounds of random rows that follow each other in
  * graphs, with ranks that are late now and then. Every rank makes every rank's numbers itself, and the sums that
  * experts would make are known beforehand: whole numbers by rank and row. */
+#include <math.h>
 #include <string.h>
 #include <time.h>
 
@@ -9,10 +10,14 @@
 
 enum { ROUNDS = 12, REPLAYS = 40, STORM = 4000, SLOTS = 3 /* of a rank */, POISON = 0xee };
 
+/* Up to some 60 rows a round of two ranks has kernels of its own, and beyond them others; large cases have both. */
 static const struct rows_case {
   int max_rows, hidden, top_k;
   tri_dtype type;
-} cases[] = {{40, 264, 8, TRI_F32}, {17, 7168, 2, TRI_BF16}, {33, 1030, 5, TRI_F16}, {9, 7, 1, TRI_F32}};
+  bool routed; /* dispatch makes the choices */
+} cases[] = {{40, 264, 8, TRI_F32, false},  {17, 7168, 2, TRI_BF16, false},  {33, 1030, 5, TRI_F16, false},
+             {9, 7, 1, TRI_F32, false},     {300, 1288, 8, TRI_BF16, false}, {150, 1030, 3, TRI_F16, true},
+             {110, 2050, 4, TRI_F32, false}};
 enum { CASES = sizeof cases / sizeof *cases };
 
 /* A round's arrays on the device; host: a copy of what came. */
@@ -21,11 +26,12 @@ struct round {
   int stride;
   char *x, *all_x, *host;
   int32_t *experts, *all_experts;
-  float *weights, *all_weights, *y, *out;
+  float *weights, *all_weights, *y, *out, *logits;
 };
 
 struct rows_test {
   tri_rows_config cfg;
+  bool routed;
   size_t row_bytes, number; /* number: of rows of all ranks, at most */
   struct round rounds[ROUNDS];
   uint32_t salt;
@@ -37,10 +43,20 @@ static uint32_t pick(const struct rows_test *t, int round, int rank, int row, in
   return dc_mix(dc_mix(dc_mix(t->salt * 64 + (uint32_t)round) + (uint32_t)rank * 4096 + (uint32_t)row) + (uint32_t)i);
 }
 
+static int logits_of(const struct rows_test *t) { return SLOTS * t->cfg.ranks + 3; }
+
 /* Slots of all ranks, of none, and of another column. */
 static int32_t slot_of(const struct rows_test *t, int round, int rank, int row, int c) {
   int32_t all = SLOTS * t->cfg.ranks, slot = (int32_t)(pick(t, round, rank, row, c) % (uint32_t)(all + 3));
+  if (t->routed) return (int32_t)((pick(t, round, rank, row, 0) + (uint32_t)c) % (uint32_t)logits_of(t));
   return slot > all ? -1 : slot;
+}
+/* The choice that is c-th has a logit of -c: its weight is this. */
+static float weight_of(const struct rows_test *t, int place) {
+  double sum = 0;
+  if (!t->routed) return (float)(place % 7);
+  for (int c = 0; c < t->cfg.top_k; c++) sum += exp(-c);
+  return (float)(exp(-(place % t->cfg.top_k)) / sum);
 }
 /* A row's element i is this plus i % 64. */
 static size_t base_of(const struct rows_test *t, int round, int rank, int row) {
@@ -87,11 +103,12 @@ static void make_round(dc_rank *d, struct rows_test *t, int n) {
   r->all_weights = device_bytes(d, choices);
   r->y = device_bytes(d, floats);
   r->out = device_bytes(d, floats);
+  r->logits = device_bytes(d, t->number * (size_t)logits_of(t) * 4);
   DC_MUST(cudaMallocHost((void **)&r->host, floats) == cudaSuccess);
 }
 
 static void free_round(const struct round *r) {
-  void *all[] = {r->x, r->all_x, r->experts, r->all_experts, r->weights, r->all_weights, r->y, r->out};
+  void *all[] = {r->x, r->all_x, r->experts, r->all_experts, r->weights, r->all_weights, r->y, r->out, r->logits};
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) cudaFree(all[i]);
   cudaFreeHost(r->host);
 }
@@ -108,6 +125,18 @@ static void poison(dc_rank *d, void *p, size_t bytes) {
   DC_MUST(cudaMemsetAsync(p, POISON, bytes, tri_cuda_stream(&d->be)) == cudaSuccess);
 }
 
+static void load_logits(dc_rank *d, const struct rows_test *t, int n) {
+  const struct round *r = &t->rounds[n];
+  int own = r->rows[d->host->rank], cols = logits_of(t);
+  float *logits = (float *)r->host;
+  for (int i = 0; i < own * cols; i++) logits[i] = -1000;
+  for (int i = 0; i < own * t->cfg.top_k; i++) {
+    int row = i / t->cfg.top_k, c = i % t->cfg.top_k;
+    logits[row * cols + slot_of(t, n, d->host->rank, row, c)] = (float)-c;
+  }
+  put(d, r->logits, logits, (size_t)(own * cols) * 4);
+}
+
 static void load_round(dc_rank *d, const struct rows_test *t, int n) {
   const struct round *r = &t->rounds[n];
   size_t k = (size_t)t->cfg.top_k, hidden = (size_t)t->cfg.hidden, own = (size_t)r->rows[d->host->rank];
@@ -120,8 +149,9 @@ static void load_round(dc_rank *d, const struct rows_test *t, int n) {
   put(d, r->x, r->host, own * t->row_bytes);
   for (size_t i = 0; i < own * k; i++) slots[i] = slot_of(t, n, d->host->rank, (int)(i / k), (int)(i % k));
   put(d, r->experts, slots, own * k * 4);
-  for (size_t i = 0; i < own * k; i++) floats[i] = (float)(i % 7);
+  for (size_t i = 0; i < own * k; i++) floats[i] = weight_of(t, (int)i);
   put(d, r->weights, floats, own * k * 4);
+  if (t->routed) load_logits(d, t, n);
   for (size_t i = 0; i < t->number * hidden; i++) floats[i] = part(t, d->host->rank, i / hidden, i % hidden);
   put(d, r->y, floats, t->number * hidden * 4);
   poison(d, r->all_x, t->number * t->row_bytes);
@@ -145,7 +175,7 @@ static void check_tables(dc_rank *d, const struct rows_test *t, int n) {
   for (int i = 0; i < all; i++) {
     int row = i / k % r->stride, rank = i / k / r->stride, place = row * k + i % k;
     if (row < r->rows[rank] && slot_of(t, n, rank, row, i % k) >= 0)
-      DC_MUST(((float *)r->host)[i] == (float)(place % 7));
+      DC_MUST(((float *)r->host)[i] == weight_of(t, place));
   }
 }
 
@@ -184,12 +214,21 @@ static void check_sums(dc_rank *d, const struct rows_test *t, int n) {
 
 /* ---- rounds ---- */
 
-static tri_status launch_round(dc_rank *d, const struct round *r) {
+static tri_status launch_round(dc_rank *d, const struct rows_test *t, int n) {
+  const struct round *r = &t->rounds[n];
+  int own = r->rows[d->host->rank], cols = logits_of(t);
+  const tri_moe_route_args route = {.logits = {r->logits, own, cols, cols, TRI_F32},
+                                    .score = TRI_MOE_SOFTMAX,
+                                    .top_k = t->cfg.top_k,
+                                    .num_groups = 1,
+                                    .renormalize = true,
+                                    .scale = 1};
   const tri_rows_dispatch there = {.rows = r->rows,
                                    .stride = r->stride,
                                    .x = r->x,
-                                   .experts = r->experts,
-                                   .weights = r->weights,
+                                   .experts = t->routed ? NULL : r->experts,
+                                   .weights = t->routed ? NULL : r->weights,
+                                   .route = t->routed ? &route : NULL,
                                    .all = {r->all_x, r->all_experts, r->all_weights}};
   const tri_rows_combine back = {
       .rows = r->rows, .all_experts = r->all_experts, .stride = r->stride, .y = r->y, .out = r->out};
@@ -199,7 +238,7 @@ static tri_status launch_round(dc_rank *d, const struct round *r) {
 
 static void launch_all(dc_rank *d, void *arg) {
   const struct rows_test *t = arg;
-  for (int n = 0; n < ROUNDS; n++) DC_MUST(launch_round(d, &t->rounds[n]) == TRI_OK);
+  for (int n = 0; n < ROUNDS; n++) DC_MUST(launch_round(d, t, n) == TRI_OK);
 }
 
 static void be_late(const dc_rank *d, uint32_t x) {
@@ -255,7 +294,7 @@ static void test_no_rows(dc_rank *d, struct rows_test *t) {
   d->comm->cfg.timeout_ms = 300;
   int64_t since = tri_now_ns();
   if (d->host->rank) {
-    for (int n = 0; n < ROUNDS; n++) launch_round(d, &t->rounds[n]); /* the last ones may find the first one's error */
+    for (int n = 0; n < ROUNDS; n++) launch_round(d, t, n); /* the last ones may find the first one's error */
     DC_MUST(cudaStreamSynchronize(tri_cuda_stream(&d->be)) == cudaSuccess);
     DC_MUST(dc_elapsed_ms(since) >= 300);
     DC_MUST(tri_comm_query(d->comm) == TRI_PEER_LOST);
@@ -273,6 +312,7 @@ void dc_test_rows(dc_rank *d, dc_rows_connect connect, dc_rows_disconnect discon
     t->row_bytes = (size_t)t->cfg.hidden * tri_dtype_size(t->cfg.type);
     t->number = (size_t)(t->cfg.ranks * t->cfg.max_rows);
     t->salt = 1;
+    t->routed = cases[i % CASES].routed;
     connect(d, &t->cfg);
     if (i < CASES)
       test_case(d, t);

@@ -3,6 +3,9 @@
 #ifndef TRI_KERNELS_CUDA_EXCHANGE_ALL2ALL_CUH
 #define TRI_KERNELS_CUDA_EXCHANGE_ALL2ALL_CUH
 
+#include <stdio.h>
+#include <stdlib.h>
+
 #include "kernels/cuda/exchange/all2all.h"
 #include "kernels/cuda/exchange/peers.cuh"
 
@@ -35,15 +38,17 @@ __device__ static inline uint4 *result_box(const tri_cuda_all2all &e, int owner,
 /* ---- waiting ---- */
 
 /* Fills v with what comes to `count` places, `step` vectors apart, which are empty afterwards. False: it does not come.
- * All of them are looked at before any is judged, so that a miss costs one latency, not one for each. */
+ * All that have not come are looked at before any is judged, so that a miss costs one latency, not one for each. */
 __device__ static inline bool receive(const tri_cuda_all2all &e, uint4 *from, int step, int count, uint4 (&v)[AHEAD],
                                       patience *p) {
   bool all;
+#pragma unroll
+  for (int j = 0; j < AHEAD; j++) v[j] = nothing();
   do {
     all = true;
 #pragma unroll
     for (int j = 0; j < AHEAD; j++)
-      if (j < count) v[j] = look(from + j * step);
+      if (j < count && !has_come(v[j])) v[j] = look(from + j * step);
 #pragma unroll
     for (int j = 0; j < AHEAD; j++) all &= (j >= count) | has_come(v[j]);
   } while (!all && may_go_on(e.error, e.limit_ns, p));
@@ -69,6 +74,26 @@ __device__ static inline unsigned ranks_with(const tri_cuda_all2all &e, const in
 }
 
 /* ---- launches ---- */
+
+/* Many rows are sent by some blocks and received by the others, so that what comes is taken while more is sent. Stores
+ * to a peer wait for the link in their multiprocessor, and loads would wait behind them: there is one block for each
+ * multiprocessor, which leaves half of it to other kernels. A row is sent in pieces of PIECE vectors, each by a warp,
+ * and the warps take them in the order of the rows: the first rows are there long before the last are sent. */
+enum { MANY_THREADS = 512, PIECE = AHEAD * WARP };
+
+struct many_shape {
+  int blocks, senders, threads; /* the first `senders` of the blocks send */
+  unsigned pause_ns;            /* of those that look for what has not come: looks take bandwidth from what does */
+};
+
+static inline many_shape many_shape_of(int num_sms) {
+  many_shape s = {num_sms < 2 ? 2 : num_sms, num_sms < 2 ? 1 : num_sms * 5 / 8, MANY_THREADS, 250};
+  const char *given = getenv("TRI_EXCHANGE_SHAPE"); /* to measure: BLOCKS,SENDERS,THREADS,PAUSE */
+  if (given) sscanf(given, "%d,%d,%d,%u", &s.blocks, &s.senders, &s.threads, &s.pause_ns);
+  return s;
+}
+
+static inline int pieces_of(int vectors) { return (vectors + PIECE - 1) / PIECE; }
 
 /* Cuts each of `rows` into parts of some vectors, about `wanted` of all rows, none shorter than `least` but a row's
  * last. *parts: of a row; *length: vectors of a part. */

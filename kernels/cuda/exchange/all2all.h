@@ -11,23 +11,23 @@
  *   rows     [2][source][row]  the row itself, where one of its slots is the receiver's: it knows that from the table
  *   results  [source][row]     what `source` gives back of the receiver's own row, where it has one of its slots
  *
- * A round has three kernels: `push` sends tables and rows, and never waits; `await` waits for them, in a grid of any
- * size, since a push waits for nothing; `combine` sends results first and then waits for its own, so that all of its
- * blocks must be on the device at once.
+ * A round has two kernels. Some blocks of `dispatch` push tables and rows, and never wait; those after them await the
+ * others'. Of few rows each warp of `combine` sends results first and then waits for its own, so that all of its blocks
+ * must be on the device at once; of many rows the first blocks send and those after them wait, as in dispatch.
  *
  * Tables and rows have two halves, used in turn. A place of a half may be written to when what it had in the last round
  * but one has been read and it is filled again:
  *
- *   Who sends to a rank in round n + 2 has ended its `await` of round n + 1, hence got a table that this rank sent in
- *   n + 1, which it does in a kernel after its `await` and `combine` of round n. For that every pair of ranks speaks
- * in every round: a data-parallel rank without rows sends the table of one row, which has no experts.
+ *   Who sends to a rank in round n + 2 has ended its `dispatch` of round n + 1, hence got a table that this rank sent
+ *   in n + 1, which it does in a kernel after its `dispatch` and `combine` of round n. For that every pair of ranks
+ *   speaks in every round: a data-parallel rank without rows sends the table of one row, which has no experts.
  *
- * Results need one half. Who gives a result back to a rank in round n + 1 has ended its own `await` of n + 1, hence got
- * that rank's table of n + 1, which was sent after its `combine` of round n: that has read the place and filled it.
+ * Results need one half. Who gives a result back to a rank in round n + 1 has ended its own `dispatch` of n + 1, hence
+ * got that rank's table of n + 1, which was sent after its `combine` of round n: that has read the place and filled it.
  *
  * Relaxed accesses are enough, for the reasons that exchange/all_reduce.h gives.
  *
- * The rounds are counted on the device: by `await` when a round's rows have come, by `combine` when its results were
+ * The rounds are counted on the device: by `dispatch` when a round's rows have come, by `combine` when its results were
  * asked for. Of two kernels that follow each other neither writes the counter that it reads, so blocks need not meet. A
  * wait that fails ends all rounds to come: their kernels do nothing. */
 #ifndef TRI_KERNELS_CUDA_EXCHANGE_ALL2ALL_H

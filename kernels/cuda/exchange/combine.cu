@@ -14,6 +14,8 @@ struct combine_args {
   const float *y;
   float *out;
   int rows[TRI_ROWS_RANKS], stride, vectors;
+  int senders;                 /* blocks that send, of many rows; 0: all do both */
+  unsigned pause_ns;           /* of those that look for what has not come */
   int sent_parts, sent_length; /* of a row of another rank */
   int own_parts, own_length;   /* of a row of this one */
   bool whole;                  /* rows are whole vectors, and begin at one */
@@ -130,68 +132,107 @@ __device__ static inline void give_back(const tri_cuda_all2all &e, const combine
   }
 }
 
-/* Fills v with what the ranks of a set give back of a vector of an own row; the places are empty afterwards. */
-__device__ static inline bool receive_results(const tri_cuda_all2all &e, int row, int i, unsigned ranks,
-                                              uint4 (&v)[TRI_ROWS_RANKS], patience *p) {
-  bool all;
-  do {
-    all = true;
-#pragma unroll
-    for (int r = 0; r < TRI_ROWS_RANKS; r++)
-      if (ranks >> r & 1) v[r] = look(result_box(e, e.rank, r, row) + i);
-#pragma unroll
-    for (int r = 0; r < TRI_ROWS_RANKS; r++) all &= !(ranks >> r & 1) | has_come(v[r]);
-  } while (!all && may_go_on(e.error, e.limit_ns, p));
-  if (!all) e.rounds->over = 1;
-#pragma unroll
-  for (int r = 0; r < TRI_ROWS_RANKS; r++)
-    if (all && ranks >> r & 1) make_empty(result_box(e, e.rank, r, row) + i);
-  return all;
-}
+/* The vectors that a thread adds up at a time: of `depth` vectors of an own row, WARP apart from `at` on, each rank's.
+ * Number k is that of rank k % ranks, so that they are in registers. */
+enum { ADDENDS = TRI_ROWS_RANKS };
 
-/* The sums of a part of an own row, by a warp: in the order of the ranks, the own one's rounded like the others', so
- * that it does not matter which rank has a sequence. */
-template <typename T>
-__device__ static inline void add_up(const tri_cuda_all2all &e, const combine_args &a, int row, int part) {
-  const int end = min((part + 1) * a.own_length, a.vectors);
-  int at = part * a.own_length + (int)threadIdx.x % WARP;
-  uint4 own = at < end ? sums_of<T>(e, a, e.rank, row, at) : make_uint4(0, 0, 0, 0);
-  const unsigned ranks = ranks_with(e, a, e.rank, row), others = ranks & ~(1u << e.rank);
-  patience p = {};
-  while (at < end) {
-    uint4 v[TRI_ROWS_RANKS];
-    elements<T> sum = {};
-    if (!receive_results(e, row, at, others, v, &p)) return;
+struct addends {
+  uint4 v[ADDENDS];
+  unsigned awaited; /* a bit for each that comes from another rank */
+};
+
+/* Calls each(k, rank, i) for those of a set of ranks that lie before `end`; i: the vector's number in its row. */
+template <typename F> __device__ static inline void for_addends(int ranks, unsigned set, int at, int end, F each) {
+  int rank = 0, i = at, depth = ADDENDS / ranks;
 #pragma unroll
-    for (int r = 0; r < TRI_ROWS_RANKS; r++) {
-      if (!(ranks >> r & 1)) continue;
-      elements<T> x = unpacked<T>(r == e.rank ? own : v[r]);
-#pragma unroll
-      for (int k = 0; k < elements<T>::COUNT; k++) sum.x[k] += x.x[k];
-    }
-    store_sums<T>(e, a, row, at, sum);
-    at += WARP;
-    if (at < end) own = sums_of<T>(e, a, e.rank, row, at);
+  for (int k = 0; k < ADDENDS; k++) {
+    if (depth && i < end && set >> rank & 1) each(k, rank, i);
+    if (++rank < ranks) continue;
+    rank = 0;
+    i += WARP;
+    depth--;
   }
 }
 
-/* Each warp takes a part of a row after another: first of what it gives back, then of what it gets, since a peer may be
- * waiting for the former. All blocks are on the device at once: a block per multiprocessor at most, up to 256 threads.
- * A block that is not there yet would have results to send that a peer's waiting blocks need. */
+/* Fills them, once the others' have come, whose places are empty afterwards. False: they do not come. */
 template <typename T>
-__global__ __launch_bounds__(COMBINE_THREADS) static void combine_kernel(const __grid_constant__ tri_cuda_all2all e,
-                                                                         const __grid_constant__ combine_args a) {
-  const int first = threadIdx.x / WARP * gridDim.x + blockIdx.x, warps = gridDim.x * (blockDim.x / WARP);
+__device__ static inline bool receive_addends(const tri_cuda_all2all &e, const combine_args &a, int row, unsigned ranks,
+                                              int at, int end, addends *to, patience *p) {
+  const uint4 *box = result_box(e, e.rank, 0, row);
+  const size_t from_rank_to_rank = (size_t)e.cfg.max_rows * (size_t)e.row_vectors;
+  auto place = [&](int rank, int i) { return (uint4 *)box + (size_t)rank * from_rank_to_rank + i; };
+  to->awaited = 0;
+  for_addends(e.cfg.ranks, ranks, at, end, [&](int k, int rank, int i) {
+    if (rank == e.rank)
+      to->v[k] = sums_of<T>(e, a, e.rank, row, i);
+    else
+      to->awaited |= 1u << k;
+  });
+  unsigned missing = to->awaited;
+  do {
+    for_addends(e.cfg.ranks, ranks, at, end, [&](int k, int rank, int i) {
+      if (missing >> k & 1) to->v[k] = look(place(rank, i));
+    });
+    for_addends(e.cfg.ranks, ranks, at, end, [&](int k, int, int) {
+      if (missing >> k & 1 && has_come(to->v[k])) missing &= ~(1u << k);
+    });
+  } while (missing && may_go_on(e.error, e.limit_ns, p));
+  if (missing) e.rounds->over = 1;
+  for_addends(e.cfg.ranks, missing ? 0 : ranks, at, end, [&](int k, int rank, int i) {
+    if (to->awaited >> k & 1) make_empty(place(rank, i));
+  });
+  return !missing;
+}
+
+/* The sums of a part of an own row, by a warp: in the order of the ranks, the own one's rounded like the others', so
+ * that it does not matter which rank has a sequence. False: what it needs does not come. */
+template <typename T>
+__device__ static inline bool add_up(const tri_cuda_all2all &e, const combine_args &a, int row, int part, patience p) {
+  const int end = min((part + 1) * a.own_length, a.vectors), ranks = e.cfg.ranks;
+  const unsigned all = (1u << ranks) - 1, with = ranks_with(e, a, e.rank, row);
+  bool came = true;
+  for (int at = part * a.own_length + (int)threadIdx.x % WARP; at < end && came; at += ADDENDS / ranks * WARP) {
+    addends x;
+    elements<T> sum = {};
+    if (!(came = receive_addends<T>(e, a, row, with, at, end, &x, &p))) break;
+    for_addends(ranks, all, at, end, [&](int k, int rank, int i) {
+      elements<T> one = {};
+      if (with >> rank & 1) one = unpacked<T>(x.v[k]);
+#pragma unroll
+      for (int c = 0; c < elements<T>::COUNT; c++) sum.x[c] = (rank ? sum.x[c] : 0) + one.x[c];
+      if (rank == ranks - 1) store_sums<T>(e, a, row, i, sum);
+    });
+  }
+  return __all_sync(ALL_LANES, came);
+}
+
+/* Each warp takes a part of a row after another: first of what it gives back, then of what it gets, since a peer may be
+ * waiting for the former. All blocks are on the device at once: a block per multiprocessor at most, which leaves half
+ * of it to others. A block that is not there yet would have results to send that a peer's waiting blocks need. Of many
+ * rows a warp does one of both; see all2all.cuh. */
+template <typename T>
+__global__ __launch_bounds__(COMBINE_THREADS, 2) static void combine_kernel(const __grid_constant__ tri_cuda_all2all e,
+                                                                            const __grid_constant__ combine_args a) {
+  const bool sends = !a.senders || (int)blockIdx.x < a.senders, adds = !a.senders || !sends;
+  int block = blockIdx.x, blocks = gridDim.x;
+  if (!sends) {
+    block -= a.senders;
+    blocks -= a.senders;
+  } else if (a.senders) {
+    blocks = a.senders;
+  }
+  const int first = threadIdx.x / WARP * blocks + block, warps = blocks * (blockDim.x / WARP);
   const int peers = e.cfg.ranks - 1, sent = a.stride * peers * a.sent_parts, own = a.rows[e.rank] * a.own_parts;
   let_next_begin();
   wait_for_previous();
   if (e.rounds->over) return;
   if (!blockIdx.x && !threadIdx.x) e.rounds->combined = e.rounds->dispatched;
-  for (int i = first; i < sent; i += warps) {
+  for (int i = first; sends && i < sent; i += warps) {
     int pair = i / a.sent_parts, row = pair / peers, to = (e.rank + 1 + pair % peers) % e.cfg.ranks;
     if (row < a.rows[to]) give_back<T>(e, a, to, row, i % a.sent_parts);
   }
-  for (int i = first; i < own; i += warps) add_up<T>(e, a, i / a.own_parts, i % a.own_parts);
+  for (int i = first; adds && i < own; i += warps)
+    if (!add_up<T>(e, a, i / a.own_parts, i % a.own_parts, patience{0, 0, a.pause_ns})) return;
 }
 
 /* ---- launches ---- */
@@ -202,6 +243,10 @@ static void launch_combine(cudaStream_t stream, const tri_cuda_all2all *e, const
   int sent = a.stride * (e->cfg.ranks - 1) * a.sent_parts, own = a.rows[e->rank] * a.own_parts;
   int most = sent > own ? sent : own, threads = 128, blocks = most < num_sms ? most : num_sms;
   while (threads < COMBINE_THREADS && blocks * (threads / WARP) < most) threads *= 2;
+  if (a.senders) {
+    blocks = many_shape_of(num_sms).blocks;
+    threads = min(many_shape_of(num_sms).threads, (int)COMBINE_THREADS);
+  }
   launch_overlapped(combine_kernel<T>, dim3((unsigned)blocks), (unsigned)threads, 0, stream, *e, a);
 }
 
@@ -219,6 +264,15 @@ void tri_cuda_all2all_combine(cudaStream_t stream, const tri_cuda_all2all *e, co
   for (int r = 0; r < e->cfg.ranks; r++) a.rows[r] = c->rows[r];
   cut_rows(a.vectors, c->stride * (e->cfg.ranks - 1), warps, LEAST, &a.sent_parts, &a.sent_length);
   cut_rows(a.vectors, own ? own : 1, warps, LEAST, &a.own_parts, &a.own_length);
+  if ((int64_t)c->stride * (e->cfg.ranks - 1) * pieces_of(a.vectors) > warps) {
+    many_shape s = many_shape_of(num_sms);
+    a.senders = s.senders;
+    a.pause_ns = s.pause_ns;
+    a.sent_length = PIECE;
+    a.own_length = PIECE;
+    a.sent_parts = pieces_of(a.vectors);
+    a.own_parts = a.sent_parts;
+  }
   switch (e->cfg.type) {
   case TRI_F16: launch_combine<__half>(stream, e, a, num_sms); break;
   case TRI_BF16: launch_combine<__nv_bfloat16>(stream, e, a, num_sms); break;

@@ -36,16 +36,19 @@ __device__ static inline uint32_t sendable(uint32_t word) { return word == EMPTY
 __device__ static inline uint4 sendable(uint4 v) {
   return make_uint4(sendable(v.x), sendable(v.y), sendable(v.z), sendable(v.w));
 }
-__device__ static inline void make_empty(uint4 *p) { put(p, make_uint4(EMPTY, EMPTY, EMPTY, EMPTY)); }
+__device__ static inline uint4 nothing(void) { return make_uint4(EMPTY, EMPTY, EMPTY, EMPTY); }
+__device__ static inline void make_empty(uint4 *p) { put(p, nothing()); }
 
 struct patience {
   unsigned misses;
   uint64_t since;
+  unsigned pause_ns; /* between two looks; 0: none */
 };
 
 /* After a miss: whether to look again. A peer that does not come must not keep the device for ever: `error`, a
  * tri_status in host memory, ends every wait when it is set, and is set by one of limit_ns. */
 __device__ static inline bool may_go_on(int *error, uint64_t limit_ns, patience *p) {
+  if (p->pause_ns) __nanosleep(p->pause_ns);
   if (++p->misses % LOOK_EVERY) return true;
   uint64_t now;
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
