@@ -3,9 +3,6 @@
 #ifndef TRI_KERNELS_CUDA_EXCHANGE_ALL2ALL_CUH
 #define TRI_KERNELS_CUDA_EXCHANGE_ALL2ALL_CUH
 
-#include <stdio.h>
-#include <stdlib.h>
-
 #include "kernels/cuda/exchange/all2all.h"
 #include "kernels/cuda/exchange/peers.cuh"
 
@@ -78,19 +75,17 @@ __device__ static inline unsigned ranks_with(const tri_cuda_all2all &e, const in
 /* Many rows are sent by some blocks and received by the others, so that what comes is taken while more is sent. Stores
  * to a peer wait for the link in their multiprocessor, and loads would wait behind them: there is one block for each
  * multiprocessor, which leaves half of it to other kernels. A row is sent in pieces of PIECE vectors, each by a warp,
- * and the warps take them in the order of the rows: the first rows are there long before the last are sent. */
-enum { MANY_THREADS = 512, PIECE = AHEAD * WARP };
+ * and the warps take them in the order of the rows: the first rows are there long before the last are sent. PAUSE_NS is
+ * between two looks for what has not come, which take bandwidth from what does. */
+enum { MANY_THREADS = 512, PIECE = AHEAD * WARP, PAUSE_NS = 250 };
 
 struct many_shape {
-  int blocks, senders, threads; /* the first `senders` of the blocks send */
-  unsigned pause_ns;            /* of those that look for what has not come: looks take bandwidth from what does */
+  int blocks, senders; /* the first `senders` of the blocks send */
 };
 
 static inline many_shape many_shape_of(int num_sms) {
-  many_shape s = {num_sms < 2 ? 2 : num_sms, num_sms < 2 ? 1 : num_sms * 5 / 8, MANY_THREADS, 250};
-  const char *given = getenv("TRI_EXCHANGE_SHAPE"); /* to measure: BLOCKS,SENDERS,THREADS,PAUSE */
-  if (given) sscanf(given, "%d,%d,%d,%u", &s.blocks, &s.senders, &s.threads, &s.pause_ns);
-  return s;
+  if (num_sms < 2) return {2, 1};
+  return {num_sms, num_sms * 5 / 8};
 }
 
 static inline int pieces_of(int vectors) { return (vectors + PIECE - 1) / PIECE; }

@@ -15,7 +15,6 @@ struct combine_args {
   float *out;
   int rows[TRI_ROWS_RANKS], stride, vectors;
   int senders;                 /* blocks that send, of many rows; 0: all do both */
-  unsigned pause_ns;           /* of those that look for what has not come */
   int sent_parts, sent_length; /* of a row of another rank */
   int own_parts, own_length;   /* of a row of this one */
   bool whole;                  /* rows are whole vectors, and begin at one */
@@ -223,6 +222,7 @@ __global__ __launch_bounds__(COMBINE_THREADS, 2) static void combine_kernel(cons
   }
   const int first = threadIdx.x / WARP * blocks + block, warps = blocks * (blockDim.x / WARP);
   const int peers = e.cfg.ranks - 1, sent = a.stride * peers * a.sent_parts, own = a.rows[e.rank] * a.own_parts;
+  const patience p = {0, 0, a.senders ? (unsigned)PAUSE_NS : 0};
   let_next_begin();
   wait_for_previous();
   if (e.rounds->over) return;
@@ -232,7 +232,7 @@ __global__ __launch_bounds__(COMBINE_THREADS, 2) static void combine_kernel(cons
     if (row < a.rows[to]) give_back<T>(e, a, to, row, i % a.sent_parts);
   }
   for (int i = first; adds && i < own; i += warps)
-    if (!add_up<T>(e, a, i / a.own_parts, i % a.own_parts, patience{0, 0, a.pause_ns})) return;
+    if (!add_up<T>(e, a, i / a.own_parts, i % a.own_parts, p)) return;
 }
 
 /* ---- launches ---- */
@@ -245,7 +245,7 @@ static void launch_combine(cudaStream_t stream, const tri_cuda_all2all *e, const
   while (threads < COMBINE_THREADS && blocks * (threads / WARP) < most) threads *= 2;
   if (a.senders) {
     blocks = many_shape_of(num_sms).blocks;
-    threads = min(many_shape_of(num_sms).threads, (int)COMBINE_THREADS);
+    threads = COMBINE_THREADS;
   }
   launch_overlapped(combine_kernel<T>, dim3((unsigned)blocks), (unsigned)threads, 0, stream, *e, a);
 }
@@ -265,9 +265,7 @@ void tri_cuda_all2all_combine(cudaStream_t stream, const tri_cuda_all2all *e, co
   cut_rows(a.vectors, c->stride * (e->cfg.ranks - 1), warps, LEAST, &a.sent_parts, &a.sent_length);
   cut_rows(a.vectors, own ? own : 1, warps, LEAST, &a.own_parts, &a.own_length);
   if ((int64_t)c->stride * (e->cfg.ranks - 1) * pieces_of(a.vectors) > warps) {
-    many_shape s = many_shape_of(num_sms);
-    a.senders = s.senders;
-    a.pause_ns = s.pause_ns;
+    a.senders = many_shape_of(num_sms).senders;
     a.sent_length = PIECE;
     a.own_length = PIECE;
     a.sent_parts = pieces_of(a.vectors);

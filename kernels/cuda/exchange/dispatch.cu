@@ -273,8 +273,7 @@ enum { TEAM = 128, TEAMS = MANY_THREADS / TEAM };
 
 __global__ __launch_bounds__(MANY_THREADS,
                              2) static void dispatch_many_kernel(const __grid_constant__ tri_cuda_all2all e,
-                                                                 const __grid_constant__ dispatch_args a, int senders,
-                                                                 unsigned pause_ns) {
+                                                                 const __grid_constant__ dispatch_args a, int senders) {
   __shared__ bool is_wanted[TEAMS][2];
   const int block = blockIdx.x, receivers = gridDim.x - senders, in_block = threadIdx.x / TEAM;
   let_next_begin();
@@ -288,7 +287,7 @@ __global__ __launch_bounds__(MANY_THREADS,
   }
   if (block == senders && !threadIdx.x) e.rounds->dispatched = round + 1;
   await_rows(e, a, round, in_block * receivers + block - senders, receivers * (blockDim.x / TEAM),
-             team<TEAM>{(int)threadIdx.x % TEAM, 1 + in_block}, is_wanted[in_block], patience{0, 0, pause_ns});
+             team<TEAM>{(int)threadIdx.x % TEAM, 1 + in_block}, is_wanted[in_block], patience{0, 0, PAUSE_NS});
 }
 
 /* Routes the rows of this rank, a warp each, to their place among all choices. Shared memory: route_bytes for each
@@ -342,8 +341,7 @@ static void launch_many(cudaStream_t stream, const tri_cuda_all2all *e, dispatch
     a.experts = a.all.experts + own;
     a.weights = a.all.weights + own;
   }
-  launch_overlapped(dispatch_many_kernel, dim3((unsigned)s.blocks), (unsigned)s.threads, 0, stream, *e, a, s.senders,
-                    s.pause_ns);
+  launch_overlapped(dispatch_many_kernel, dim3((unsigned)s.blocks), MANY_THREADS, 0, stream, *e, a, s.senders);
 }
 
 void tri_cuda_all2all_dispatch(cudaStream_t stream, const tri_cuda_all2all *e, const tri_rows_dispatch *d,
