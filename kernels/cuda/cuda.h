@@ -155,12 +155,12 @@ enum {
   TRI_CUDA_DECODE_HEADS = 4,      /* query heads of a block in attention/decode.cu */
   TRI_CUDA_DECODE_KEYS = 16,      /* where it cuts contexts, */
   TRI_CUDA_DECODE_SPLITS = 256,   /* into so many parts at most */
-  TRI_CUDA_DECODE_BLOCKS = 4,     /* that a multiprocessor has room for and needs */
+  TRI_CUDA_DECODE_BLOCKS = 4,     /* that a multiprocessor needs, and has room for in every device */
   TRI_CUDA_DECODE_MMA_HEADS = 16, /* the same of attention/decode_mma.cu */
   TRI_CUDA_DECODE_MMA_KEYS = 64,
   TRI_CUDA_DECODE_MMA_SPLITS = 128,
-  TRI_CUDA_DECODE_MMA_BLOCKS = 3, /* of heads above 64 elements, whose tiles are twice as large: room for so many, */
-  TRI_CUDA_DECODE_MMA_ENOUGH = 2, /* and so many reach its rate (H200: 0.91 of a plain read, against 0.77 of 3) */
+  TRI_CUDA_DECODE_MMA_BLOCKS = 3, /* of heads above 64 elements, whose tiles are twice as large: so many where there */
+  TRI_CUDA_DECODE_MMA_ENOUGH = 2, /* is room; so many reach its rate (H200: 0.91 of a plain read, against 0.77 of 3) */
   TRI_CUDA_PREFILL_ROWS = 64,     /* tokens of a tile */
   TRI_CUDA_LATENT_ROWS = 64       /* pairs of a token and a head in a tile of attention/latent_wgmma.cu */
 };
@@ -171,9 +171,11 @@ size_t tri_cuda_split_workspace(const tri_attention_args *a, int parts);
 void tri_cuda_decode(cudaStream_t stream, const tri_attention_args *a, const tri_attention_split *cut, float *partial,
                      unsigned *counters);
 bool tri_cuda_decode_mma_fits(const tri_attention_args *a);
+int tri_cuda_decode_mma_blocks(int head_dim); /* that a multiprocessor of this device has room for, at least 1 */
 int tri_cuda_decode_mma_joined(void); /* splits of a context at most that the blocks of a cluster join; 1: none */
 cudaError_t tri_cuda_decode_mma(cudaStream_t stream, const tri_attention_args *a, const tri_attention_split *cut,
                                 float *partial, unsigned *counters);
+bool tri_cuda_16bit_tiles_fit(const tri_attention_args *a); /* the shapes and types of both, on a device with room */
 bool tri_cuda_prefill_mma_fits(const tri_attention_args *a);
 cudaError_t tri_cuda_prefill_mma(cudaStream_t stream, const tri_attention_args *a, const tri_attention_split *cut);
 /* attention/prefill_wgmma.cu, for Hopper: KV blocks of 16 to 256 tokens, a power of two; heads of a multiple of 32

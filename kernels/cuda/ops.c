@@ -158,6 +158,9 @@ bool tri_cuda_attention_shape(const tri_backend *be, const tri_attention_args *a
     out->blocks = TRI_CUDA_DECODE_MMA_BLOCKS;
     out->enough = TRI_CUDA_DECODE_MMA_ENOUGH;
   }
+  int room = on_tensor_cores ? tri_cuda_decode_mma_blocks(a->kv.head_dim) : out->blocks;
+  if (out->blocks > room) out->blocks = room;
+  if (out->enough > out->blocks) out->enough = out->blocks;
   if (kernels & ATTENTION_LATENT_WGMMA) out->most_splits = 1; /* the kernel of single tokens cuts them itself */
   shape_of_tiles(kernels, a, out);
   return true;

@@ -12,10 +12,6 @@
 
 enum { HEADS = TRI_CUDA_DECODE_MMA_HEADS, OWN_KEYS = 16, MAX_HEAD_DIM = 128 };
 
-bool tri_cuda_decode_mma_fits(const tri_attention_args *a) {
-  return tri_cuda_prefill_mma_fits(a) && a->kv.head_dim <= MAX_HEAD_DIM;
-}
-
 static int chunks_of(const tri_attention_args *a) { return (tri_most_heads(a) + HEADS - 1) / HEADS; }
 
 /* ---- keys and queries ---- */
@@ -282,9 +278,25 @@ static cudaError_t start_depth(cudaStream_t stream, const tri_attention_args &a,
   return a.kv.head_dim <= 64 ? start_plain<T, 4>(stream, a, split, m) : start_plain<T, 8>(stream, a, split, m);
 }
 
+/* Heads of the largest size take as much room as any, of both types. */
+bool tri_cuda_decode_mma_fits(const tri_attention_args *a) {
+  return tri_cuda_16bit_tiles_fit(a) && a->kv.head_dim <= MAX_HEAD_DIM &&
+         has_room_for<decode_mma_kernel<__half, 8, false>>(shape<8>::BYTES);
+}
+
+int tri_cuda_decode_mma_blocks(int head_dim) {
+  if (head_dim <= 64) return blocks_at_once<decode_mma_kernel<__nv_bfloat16, 4, true>>(TILE_THREADS, shape<4>::BYTES);
+  return blocks_at_once<decode_mma_kernel<__nv_bfloat16, 8, true>>(TILE_THREADS, shape<8>::BYTES);
+}
+
 int tri_cuda_decode_mma_joined(void) {
-  static const bool has_clusters = can_overlap(decode_mma_kernel<__nv_bfloat16, 8, true>);
-  return has_clusters ? MAX_JOINED : 1; /* a module has one set of code */
+  constexpr size_t bytes = shape<8>::BYTES;
+  static const int joined = [] {
+    cudaError_t e = allow_shared<decode_mma_kernel<__nv_bfloat16, 8, true>>(bytes);
+    return e == cudaSuccess ? most_together(decode_mma_kernel<__nv_bfloat16, 8, true>, MAX_JOINED, TILE_THREADS, bytes)
+                            : 1;
+  }();
+  return joined;
 }
 
 cudaError_t tri_cuda_decode_mma(cudaStream_t stream, const tri_attention_args *a, const tri_attention_split *split,

@@ -43,16 +43,9 @@ template <typename T, int TILES> struct rooms {
   float factors[x::ROWS];
 };
 
-static bool has_room(size_t bytes) {
-  int device = 0, most = 0;
-  return cudaGetDevice(&device) == cudaSuccess &&
-         cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) == cudaSuccess &&
-         bytes <= (size_t)most;
-}
+template <int TILES> static bool has_room(void); /* for the kernel below */
 
-static int tiles_of(const tri_attention_args *a) {
-  return a->num_heads > 16 && has_room(sizeof(rooms<__half, 2>)) ? 2 : 1;
-}
+static int tiles_of(const tri_attention_args *a) { return a->num_heads > 16 && has_room<2>() ? 2 : 1; }
 
 bool tri_cuda_latent_mma_fits(const tri_attention_args *a) {
   const tri_kv_layer *kv = &a->kv;
@@ -61,7 +54,7 @@ bool tri_cuda_latent_mma_fits(const tri_attention_args *a) {
                kv->v_dim <= MAX_VALUES && kv->v_dim % PIECE == 0 && kv->head_dim <= WIDTH && kv->head_dim % PIECE == 0;
   bool pairs = a->q.dtype == TRI_F32 && a->q.ld % 2 == 0 && a->out.ld % 2 == 0 && (uintptr_t)a->q.data % 8 == 0 &&
                (uintptr_t)a->out.data % 8 == 0 && (a->out.dtype == TRI_F32 || a->out.dtype == kv->dtype);
-  return plain && cache && pairs && has_room(sizeof(rooms<__half, 1>));
+  return plain && cache && pairs && has_room<1>();
 }
 
 static int chunks_of(const tri_attention_args *a, int tiles) { return (a->num_heads + 16 * tiles - 1) / (16 * tiles); }
@@ -372,12 +365,31 @@ __global__ __launch_bounds__(MERGE_THREADS) static void merge_kernel(tri_attenti
   merge_splits<MERGE_THREADS>(a, s, t, head, 1, room);
 }
 
+/* ---- what this device has room for, which both types take as much of ---- */
+
+template <int TILES> static bool has_room(void) {
+  return has_room_for<latent_mma_kernel<__half, TILES>>(sizeof(rooms<__half, TILES>));
+}
+
+template <int TILES> static int blocks_of(void) {
+  return blocks_at_once<latent_mma_kernel<__half, TILES>>(extent<TILES>::THREADS, sizeof(rooms<__half, TILES>));
+}
+
+template <int TILES> static int most_joined(void) {
+  static const int most = [] {
+    constexpr size_t bytes = sizeof(rooms<__half, TILES>);
+    cudaError_t e = allow_shared<latent_mma_kernel<__half, TILES>>(bytes);
+    if (e != cudaSuccess) return 1;
+    return most_together(latent_mma_kernel<__half, TILES>, MAX_JOINED, extent<TILES>::THREADS, bytes);
+  }();
+  return most;
+}
+
 /* Returns true where that many splits of each unit, a token's chunk of heads, are the blocks of a cluster. Only in
  * batches of single tokens: while a prompt's kernel runs, a cluster would wait long for its room. */
 static bool joins(const tri_attention_args *a, int tiles, int64_t units, int splits) {
-  static const bool has_clusters = can_overlap(merge_kernel); /* a module has one set of code */
-  return has_clusters && a->batch->max_query <= 1 && splits > 1 && splits <= MAX_JOINED &&
-         units * splits * tiles <= JOINED_BLOCKS;
+  int most = tiles == 2 ? most_joined<2>() : most_joined<1>();
+  return a->batch->max_query <= 1 && splits > 1 && splits <= most && units * splits * tiles <= JOINED_BLOCKS;
 }
 
 /* With which the last block would be done first if all contexts were the longest: blocks come in waves. A power of two,
@@ -385,7 +397,7 @@ static bool joins(const tri_attention_args *a, int tiles, int64_t units, int spl
 int tri_cuda_latent_mma_splits(const tri_attention_args *a, int rows, int num_sms) {
   int tiles = tiles_of(a), keys = 32 * tiles, best = 1;
   int64_t length = (a->batch->max_context + keys - 1) / keys, units = (int64_t)rows * chunks_of(a, tiles);
-  int64_t slots = num_sms * 2 / tiles, least = INT64_MAX;
+  int64_t slots = (int64_t)num_sms * (tiles == 2 ? blocks_of<2>() : blocks_of<1>()), least = INT64_MAX;
   bool mixed = a->batch->num_single && a->batch->max_query > 1 && rows > a->batch->num_single;
   for (int splits = 1; splits <= MAX_SPLITS; splits *= 2) {
     bool joined = joins(a, tiles, units, splits); /* then some may be empty, so that none has two tiles */

@@ -14,7 +14,7 @@
 enum { THREADS = TILE_THREADS, ROWS = TILE_WARPS * 16 };
 static_assert((int)ROWS == (int)TRI_CUDA_PREFILL_ROWS, "prompts are cut into tiles of as many rows");
 
-bool tri_cuda_prefill_mma_fits(const tri_attention_args *a) {
+bool tri_cuda_16bit_tiles_fit(const tri_attention_args *a) {
   return (a->kv.dtype == TRI_BF16 || a->kv.dtype == TRI_F16) && a->kv.head_dim % PIECE == 0 &&
          a->kv.head_dim <= MAX_DEPTH * 16 && !a->kv.v_dim && a->q.ld % 2 == 0 && a->out.ld % 2 == 0 &&
          (uintptr_t)a->q.data % 8 == 0 && (uintptr_t)a->out.data % 8 == 0 &&
@@ -128,6 +128,13 @@ __global__ __launch_bounds__(THREADS) static void prefill_mma_kernel(tri_attenti
   }
   wait_copies<0>();
   store_rows<T, DEPTH>(a, t, head, r);
+}
+
+/* Heads of the largest size take as much room as any, of both types. */
+bool tri_cuda_prefill_mma_fits(const tri_attention_args *a) {
+  constexpr size_t bytes = shape<MAX_DEPTH>::BYTES;
+  static_assert(bytes >= shape<8>::BYTES && bytes >= shape<6>::BYTES && bytes >= shape<4>::BYTES, "it is the largest");
+  return tri_cuda_16bit_tiles_fit(a) && has_room_for<prefill_mma_kernel<__half, MAX_DEPTH, false>>(bytes);
 }
 
 template <typename T, int DEPTH, bool PLAIN>

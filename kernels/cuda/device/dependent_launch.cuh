@@ -75,6 +75,30 @@ static inline void launch_together(void (*kernel)(Args...), dim3 grid, unsigned 
   cudaLaunchKernelEx(&config, kernel, args...); /* its error is returned by cudaGetLastError */
 }
 
+/* Returns the most blocks of the kernel that a cluster can have here: `most`, or a power of two below it; 1 where there
+ * are no clusters. Shared memory is what the kernel has been allowed. A process has one device: what it says is good
+ * for all launches. */
+template <typename... Args>
+static inline int most_together(void (*kernel)(Args...), int most, unsigned threads, size_t shared) {
+  int n = can_overlap(kernel) ? most : 1;
+  for (; n > 1; n /= 2) {
+    cudaLaunchAttribute size = {};
+    size.id = cudaLaunchAttributeClusterDimension;
+    size.val.clusterDim.x = size.val.clusterDim.z = 1;
+    size.val.clusterDim.y = (unsigned)n;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(1, (unsigned)n);
+    config.blockDim = dim3(threads);
+    config.dynamicSmemBytes = shared;
+    config.attrs = &size;
+    config.numAttrs = 1;
+    int at_once = 0;
+    if (cudaOccupancyMaxActiveClusters(&at_once, kernel, &config) == cudaSuccess && at_once > 0) break;
+    (void)cudaGetLastError(); /* a device without room for such clusters has not failed */
+  }
+  return n;
+}
+
 template <typename... Args>
 static inline void launch_overlapped(void (*kernel)(Args...), dim3 grid, unsigned threads, size_t shared,
                                      cudaStream_t stream, Args... args) {

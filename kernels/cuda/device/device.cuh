@@ -232,6 +232,31 @@ template <auto kernel> static inline cudaError_t allow_shared(size_t bytes) {
   return allowed;
 }
 
+/* Returns whether a block of the kernel can have that much shared memory beside what the kernel declares: always as
+ * much, as above. A device before Hopper, or for desktops, has less than half of what Hopper has. */
+template <auto kernel> static inline bool has_room_for(size_t bytes) {
+  static const bool has_room = [bytes] {
+    int device = 0, most = 0;
+    cudaFuncAttributes a;
+    return cudaGetDevice(&device) == cudaSuccess &&
+           cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) == cudaSuccess &&
+           cudaFuncGetAttributes(&a, kernel) == cudaSuccess && a.sharedSizeBytes + bytes <= (size_t)most;
+  }();
+  return has_room;
+}
+
+/* Returns the blocks of the kernel that a multiprocessor has room for, at least 1: with always the same arguments. */
+template <auto kernel> static inline int blocks_at_once(unsigned threads, size_t bytes) {
+  static const int blocks = [threads, bytes] {
+    int n = 0;
+    cudaError_t e = allow_shared<kernel>(bytes);
+    if (e == cudaSuccess) e = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&n, kernel, (int)threads, bytes);
+    if (e != cudaSuccess) (void)cudaGetLastError(); /* the kernel will not be chosen */
+    return n > 1 ? n : 1;
+  }();
+  return blocks;
+}
+
 static inline unsigned blocks_for(size_t n, unsigned threads) { return (unsigned)((n + threads - 1) / threads); }
 
 #endif
