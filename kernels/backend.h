@@ -252,6 +252,8 @@ struct tri_backend {
   int num_devices;              /* that this process sees; 0: not known, or the backend has none */
   char pci[24];                 /* the device's PCI address, as its driver writes it */
   char about[224];              /* the device in words, for the log */
+  const char *lacks;            /* the kernels that other devices of its kind have and it has not, in words for a
+                                   warning; NULL: it has all */
   struct tri_tactics *tactics;  /* how GEMMs are run, by shape: plans and launches look there; it is
                                    changed only while nothing is planned; NULL: there is only one tactic */
   char tactics_key[TRI_TACTICS_KEY]; /* the device and the library that tactics are good for, in printable ASCII */

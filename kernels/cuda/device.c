@@ -425,6 +425,9 @@ __attribute__((visibility("default"))) tri_status tri_backend_fill_cuda(tri_back
   be->bf16_sums_above = BF16_SUMS_ABOVE;
   be->prefers_fp8 = tri_cuda_of(be)->is_hopper;
   be->wide_blocks_only = true;
+  if (!tri_cuda_of(be)->is_hopper)
+    be->lacks = "kernels for Hopper are off on this device: experts, int8/FP8 and prompts run on general kernels; "
+                "unmeasured";
   be->rounds_fp8_from = tri_cuda_of(be)->is_hopper ? ROUNDS_FP8_FROM : 0;
   be->ops.reserve = device_reserve;
   be->ops.reserve_samples = tri_cuda_reserve_samples;

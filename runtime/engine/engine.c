@@ -101,22 +101,37 @@ static tri_status place_experts(tri_engine *e, const tri_engine_config *config, 
   return TRI_OK;
 }
 
-/* A rank's wishes about FP8, which are its backend's. */
+/* A rank's wishes about FP8, which are its backend's, and whether that lacks kernels. */
 typedef struct fp8_wishes {
-  bool prefers, wide_blocks_only;
+  bool prefers, wide_blocks_only, lacks;
 } fp8_wishes;
+
+/* Says once for a replica that devices lack kernels, whichever rank's they are. */
+static void tell_lacking(const tri_engine *e, int ranks) {
+  const char *lacks = e->backend->lacks;
+  if (!ranks || !tri_replica_is_leader(e->replica)) return;
+  if (!lacks) lacks = "devices of other ranks lack kernels that this one's has";
+  tri_log(TRI_LOG_WARN, "engine", "%s (%d of %d ranks)", lacks, ranks, e->replica->world->size);
+}
 
 /* FP8 stays where all ranks do well with it, and in forms that all take: experts move between them as they lie. */
 static tri_status agree_on_fp8(const tri_engine *e, fp8_wishes *out, tri_error *err) {
-  fp8_wishes own = {e->backend->prefers_fp8, e->backend->wide_blocks_only}, *all;
+  fp8_wishes own = {e->backend->prefers_fp8, e->backend->wide_blocks_only, e->backend->lacks != NULL}, *all;
+  int lacking = own.lacks;
   *out = own;
-  if (e->replica->world->size == 1) return TRI_OK;
+  if (e->replica->world->size == 1) {
+    tell_lacking(e, lacking);
+    return TRI_OK;
+  }
   TRI_CHECK(tri_engine_gather(e->replica, &own, sizeof own, (void **)&all, err));
+  lacking = 0;
   for (int r = 0; r < e->replica->world->size; r++) {
     out->prefers &= all[r].prefers;
     out->wide_blocks_only |= all[r].wide_blocks_only;
+    lacking += all[r].lacks;
   }
   tri_free(all);
+  tell_lacking(e, lacking);
   return TRI_OK;
 }
 

@@ -31,6 +31,15 @@ FAKE_DEVICE=none gives cpu 'not every rank'
 gives cpu '2 ranks' --deterministic
 gives cpu 'disable-custom-all-reduce has no effect: there are no GPUs on backend cpu' --backend cpu --disable-custom-all-reduce
 
+# Devices without the kernels of others are told of once, whichever ranks have them.
+told_once() { # the last cluster's log
+  [ "$(grep -c ' of 2 ranks)' "$RUN/log")" = 1 ] || fail "missing kernels are not told of once"
+}
+FAKE_LACKS_KERNELS=0 gives cuda 'some kernels are off (2 of 2 ranks)'
+told_once
+FAKE_LACKS_KERNELS=1 gives cuda "devices of other ranks lack kernels that this one's has (1 of 2 ranks)"
+told_once
+
 # An op that the device's backend lacks is told by its name, and nothing else runs in its place.
 : >"$RUN/log"
 FAKE_LACKS_ATTENTION=1 "$BIN/trireme" up --model "$MODEL" --threads 1 --backend cuda >>"$RUN/log" 2>&1 &

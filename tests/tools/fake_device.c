@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* In the place of the CUDA module: a backend "cuda" that computes with the reference's kernels on the host and says
  * that it has a device of its own. FAKE_DEVICE: its name ("none": it has none); without it every process of a host has
- * one by its number. FAKE_PCI: its address. FAKE_LACKS_ATTENTION: it has no such op. FAKE_EVENTS: steps seem to go on
- * behind their launch. FAKE_MEMORY: bytes of memory of its own, as far as anybody asks, which the others of the host
- * reach unless FAKE_APART is there. FAKE_FAILS: the device with this number has failed while there is a file of this
- * name with ".NUMBER" behind it. It "measures" that each product's own kernel takes half of the time. */
+ * one by its number. FAKE_PCI: its address. FAKE_LACKS_ATTENTION: it has no such op. FAKE_LACKS_KERNELS: those with
+ * this number or a higher one say that they lack kernels. FAKE_EVENTS: steps seem to go on behind their launch.
+ * FAKE_MEMORY: bytes of memory of its own, as far as anybody asks, which the others of the host reach unless FAKE_APART
+ * is there. FAKE_FAILS: the device with this number has failed while there is a file of this name with ".NUMBER" behind
+ * it. It "measures" that each product's own kernel takes half of the time. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -184,6 +185,7 @@ __attribute__((visibility("default"))) tri_status tri_backend_fill_cuda(tri_back
   }
   be->num_devices = 2;
   snprintf(be->about, sizeof be->about, "device %d: imitation", device);
+  if (getenv("FAKE_LACKS_KERNELS") && device >= atoi(getenv("FAKE_LACKS_KERNELS"))) be->lacks = "some kernels are off";
   if (getenv("FAKE_FAILS")) {
     snprintf(fails, sizeof fails, "%s.%d", getenv("FAKE_FAILS"), device);
     be->ops.event_query = failing_query;

@@ -8,11 +8,11 @@
 
 Suite *suite_fp8_wishes(void);
 
-/* The other rank's wishes, which ranks tell each other as two bytes. */
+/* The other rank's wishes, which ranks tell each other as three bytes: it lacks no kernels. */
 static bool other_prefers, other_wants_wide;
 
 static tri_status gather(tri_comm *c, const void *send, void *recv, size_t bytes) {
-  const bool others[2] = {other_prefers, other_wants_wide};
+  const bool others[3] = {other_prefers, other_wants_wide, false};
   for (int r = 0; r < c->size; r++)
     memcpy((char *)recv + (size_t)r * bytes, r && bytes == sizeof others ? others : send, bytes);
   return TRI_OK;

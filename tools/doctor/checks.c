@@ -112,7 +112,10 @@ static void check_backend(tri_findings *out) {
   tri_backend *be = NULL;
   tri_error err = {0};
   tri_status st = tri_backend_create(&(tri_backend_config){.name = "cuda"}, &be, &err);
-  tri_finding *x = tri_findings_add(out, st == TRI_OK ? TRI_LEVEL_OK : TRI_LEVEL_FAIL, "cuda");
+  bool lacks = st == TRI_OK && be->lacks;
+  tri_level level = st == TRI_OK ? TRI_LEVEL_OK : TRI_LEVEL_FAIL;
+  tri_finding *x = tri_findings_add(out, lacks ? TRI_LEVEL_WARN : level, "cuda");
+  if (lacks) SAY(x->advice, "Trireme is not tested here: %.220s.", be->lacks);
   if (st == TRI_OK)
     SAY(x->value, "%.220s", be->about);
   else

@@ -232,7 +232,7 @@ template <auto kernel> static inline cudaError_t allow_shared(size_t bytes) {
   return allowed;
 }
 
-/* Returns whether a block of the kernel can have that much shared memory beside what the kernel declares: always as
+/* Returns whether a block of the kernel can have that much shared memory in addition to what it declares: always as
  * much, as above. A device before Hopper, or for desktops, has less than half of what Hopper has. */
 template <auto kernel> static inline bool has_room_for(size_t bytes) {
   static const bool has_room = [bytes] {
