@@ -7,8 +7,8 @@
 # (tests/CMakeLists.txt).
 #   ./test.sh [--long] [-R PATTERN]    further arguments go to the release build's ctest
 # --long also runs all unit tests in the release build and the tests labelled `long` (more layouts, types and random cases of what the others check) and, where clang is there,
-# parsers, core and journal with the memory sanitizer, fuzzes for a minute instead of for seconds, and compiles the CUDA module for all
-# architectures instead of one, and optimized: about 15 minutes more.
+# parsers, core and journal with the memory sanitizer, fuzzes for a minute instead of for seconds, and compiles the whole CUDA module for all
+# architectures, and optimized, instead of for sm_90a, and only its general kernels for sm_120: about 15 minutes more.
 # Environment: TRIREME_JOBS (parallel compiles, default: cores), TRIREME_SANITIZE=0 (the release build alone, with all unit tests)
 set -uo pipefail
 cd "$(dirname "$0")" || exit 1

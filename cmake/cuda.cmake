@@ -26,19 +26,25 @@ endif()
 
 set(TRIREME_CUDA_ARCHITECTURES "${architectures};80-virtual;90-virtual" CACHE STRING "what the CUDA module has code for")
 
-option(TRIREME_CUDA_QUICK "compile the CUDA module in half the time, to see that it compiles; most of its kernels are slow" OFF)
+option(TRIREME_CUDA_QUICK "compile the CUDA module in less time, to see that it compiles, its general kernels also for sm_120; most kernels are slow" OFF)
 
 option(TRIREME_CUDA_TIMELINE "kernels stamp when they begin, for tests/bench/timeline.sh; they are slower for it" OFF)
 
 # Leaves out optimization but for what has products of Hopper (wgmma): of those the assembler says whether they would wait for each other, which is
-# true of all that is not optimized.
+# true of all that is not optimized. All other kernels are what runs on Blackwell, and are compiled for sm_120, too, which has the least shared memory, or
+# nothing would tell when they no longer can be. Hopper's files have only empty kernels there, and take nearly a third of the time: ./test.sh --long
+# compiles them, and all for sm_100.
 function(trireme_compile_quickly)
   if(NOT TRIREME_CUDA_QUICK OR CUDAToolkit_VERSION VERSION_LESS 13)
     return()
   endif()
   list(FILTER ARGN INCLUDE REGEX "[.]cu$")
   list(FILTER ARGN EXCLUDE REGEX "(wgmma|moe/grouped|gemm_gated|gated_mlp|gemm_skinny|gemm_8bit)[.]cu$")
-  set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS -Ofc=max)
+  set(options -Ofc=max)
+  if(NOT "120-real" IN_LIST TRIREME_CUDA_ARCHITECTURES)
+    list(APPEND options --generate-code=arch=compute_120,code=sm_120)
+  endif()
+  set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS "${options}")
 endfunction()
 
 # Adds the module; after the programs, whose functions it uses.
