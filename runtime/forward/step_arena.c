@@ -73,8 +73,8 @@ static void add_layers(struct table *t) {
   add(t, TRI_BUF_up, tokens, (c->mlp.gated ? 2 : 1) * units);
   add(t, TRI_BUF_act, tokens, units);
   add(t, TRI_BUF_embed, tokens, c->embed.size);
+  add(t, TRI_BUF_qkv_a, tokens, m->q_rank + m->rank + m->rope_dim);
   add(t, TRI_BUF_q_a, tokens, m->q_rank);
-  add(t, TRI_BUF_kv_a, tokens, m->rank + m->rope_dim);
   add(t, TRI_BUF_absorbed, tokens, heads * (m->rank + m->rope_dim));
   add(t, TRI_BUF_latent, tokens, heads * m->rank);
   add(t, TRI_BUF_router, tokens, c->moe.num_experts);
@@ -117,8 +117,8 @@ static tri_dtype qkv_type(const tri_model_config *c, tri_dtype gemms) {
 }
 
 static void set_types(struct table *t) {
-  static const tri_buffer_id of_gemms[] = {TRI_BUF_h,  TRI_BUF_attn, TRI_BUF_narrow_attn,
-                                           TRI_BUF_up, TRI_BUF_act,  TRI_BUF_all2all_x};
+  static const tri_buffer_id of_gemms[] = {TRI_BUF_h,   TRI_BUF_attn,      TRI_BUF_narrow_attn, TRI_BUF_up,
+                                           TRI_BUF_act, TRI_BUF_all2all_x, TRI_BUF_q_a};
   for (size_t i = 0; i < sizeof of_gemms / sizeof *of_gemms; i++) t->to[of_gemms[i]].type = t->cfg->gemms;
   t->to[TRI_BUF_qkv].type = qkv_type(t->cfg->model, t->cfg->gemms);
 }

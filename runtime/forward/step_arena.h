@@ -27,8 +27,8 @@
   X(up)                                                                                                                \
   X(act)                                                                                                               \
   X(embed)    /* [T, embed_size] where the embedding is projected */                                                   \
-  X(q_a)      /* latent attention: low-rank queries, */                                                                \
-  X(kv_a)     /* the latent and the shared key, */                                                                     \
+  X(qkv_a)    /* latent attention: latents of queries, where they have one, and of keys and values, the shared key; */ \
+  X(q_a)      /* the first of these normed, */                                                                         \
   X(absorbed) /* queries in the latent's space, */                                                                     \
   X(latent)   /* results there */                                                                                      \
   X(router)   /* [T, num_experts] */                                                                                   \

@@ -137,10 +137,9 @@ static tri_status place(struct mapping *p, tri_weight_id id, int l, tri_weight_p
 /* Looks at the weights whose GEMMs read what norms, attention and activations leave. Routers and gates of float32 take
  * rows of any type: they are small, and no reason for a whole model to compute in float32. */
 static tri_dtype gemms_dtype(const tri_weight_map *m, int layers) {
-  static const tri_weight_id gemms[] = {TRI_W_QKV,        TRI_W_Q_A,       TRI_W_Q_B,         TRI_W_KV_A,
-                                        TRI_W_O,          TRI_W_UP,        TRI_W_DOWN,        TRI_W_ROUTER,
-                                        TRI_W_EXPERT_UP,  TRI_W_SHARED_UP, TRI_W_SHARED_DOWN, TRI_W_SHARED_GATE,
-                                        TRI_W_EXPERT_DOWN};
+  static const tri_weight_id gemms[] = {TRI_W_QKV,       TRI_W_QKV_A,       TRI_W_Q_B,         TRI_W_O,
+                                        TRI_W_UP,        TRI_W_DOWN,        TRI_W_ROUTER,      TRI_W_EXPERT_UP,
+                                        TRI_W_SHARED_UP, TRI_W_SHARED_DOWN, TRI_W_SHARED_GATE, TRI_W_EXPERT_DOWN};
   tri_dtype type = TRI_DTYPE_COUNT;
   for (int l = 0; l < layers; l++)
     for (size_t i = 0; i < sizeof gemms / sizeof *gemms; i++) {

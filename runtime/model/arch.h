@@ -21,12 +21,13 @@
  *   by intermediate size: UP (rows; gate rows first when gated), DOWN (columns)
  *   by each expert's intermediate size: EXPERT_UP (expert below expert), EXPERT_DOWN, the same for SHARED_*
  *   by heads: Q_B, V_UP, CROSS_Q, CROSS_KV (keys above values; rows), CROSS_O, RELATIVE_BIAS (columns), K_UP
- *   replicated: norms, projections, routers, projections to a latent (Q_A, KV_A)
+ *   replicated: norms, projections, routers, projections to latents (QKV_A)
  *   on tensor rank 0 alone: what is added before an all-reduce (O_BIAS, CROSS_O_BIAS, DOWN_BIAS, POSITIONS, TYPES) and
  *   an encoder's ends (POOLER, CLASSIFIER)
  *
- * K_UP is [rank, nope_dim] for each head: what a query is multiplied with to meet the latent.
- * NORM1, NORM2: of a branch's input, or of the sum with it. BRANCH_NORM1, 2: of what a branch gives.
+ * QKV_A is [q_rank + rank + rope_dim, hidden]: the queries' latent, where they have one, then that of keys and values,
+ * then the key that rotates. K_UP is [rank, nope_dim] for each head: what a query is multiplied with to meet the
+ * latent. NORM1, NORM2: of a branch's input, or of the sum with it. BRANCH_NORM1, 2: of what a branch gives.
  *
  * X(name, place, kind). Place: MODEL has one, each LAYER has one, or those with one MLP (DENSE) or with experts
  * (SPARSE). Kind: a GAIN, around 1 where it is made up; a matrix of a LINEAR layer or of experts, which a quantized
@@ -71,10 +72,9 @@
   X(BRANCH_NORM2, LAYER, GAIN)                                                                                         \
   X(BRANCH_NORM2_BIAS, LAYER, PLAIN)                                                                                   \
   X(SINKS, LAYER, PLAIN)                                                                                               \
-  X(Q_A, LAYER, LINEAR)                                                                                                \
+  X(QKV_A, LAYER, LINEAR)                                                                                              \
   X(Q_A_NORM, LAYER, GAIN)                                                                                             \
   X(Q_B, LAYER, LINEAR)                                                                                                \
-  X(KV_A, LAYER, LINEAR)                                                                                               \
   X(KV_A_NORM, LAYER, GAIN)                                                                                            \
   X(K_UP, LAYER, PLAIN)                                                                                                \
   X(V_UP, LAYER, PLAIN)                                                                                                \
@@ -127,6 +127,8 @@ typedef enum tri_part {
   TRI_PART_UP,
   TRI_PART_GATE_UP_CONCAT,      /* gate rows, then up rows */
   TRI_PART_GATE_UP_INTERLEAVED, /* gate and up rows in turn */
+  TRI_PART_LATENT_Q,            /* of projections to latents the queries', */
+  TRI_PART_LATENT_KV,           /* and those of keys and values, with the key that rotates */
   TRI_PART_KEY_UP,  /* of rows that are, per head, nope_dim for the key and v_dim for the value: the former, */
   TRI_PART_VALUE_UP /* the latter */
 } tri_part;

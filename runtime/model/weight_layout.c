@@ -65,10 +65,9 @@ static tri_weight_shape latent_shape(const tri_model_config *c, const tri_shard 
   int64_t h = c->hidden_size, heads = s->q_heads.count;
   if (!m->on) return cross_shape(c, s, id);
   switch (id) {
-  case TRI_W_Q_A: return matrix(m->q_rank, h);
+  case TRI_W_QKV_A: return matrix(m->q_rank + m->rank + m->rope_dim, h);
   case TRI_W_Q_A_NORM: return vector(m->low_rank_q, m->q_rank);
   case TRI_W_Q_B: return matrix(heads * c->attention.head_dim, m->low_rank_q ? m->q_rank : h);
-  case TRI_W_KV_A: return matrix(m->rank + m->rope_dim, h);
   case TRI_W_KV_A_NORM: return vector(true, m->rank);
   case TRI_W_K_UP: return matrix(heads * m->rank, m->nope_dim);
   case TRI_W_V_UP: return matrix(heads * m->v_dim, m->rank);
@@ -177,6 +176,8 @@ static int64_t full_rows(const tri_model_config *c, const tri_tensor_rule *rule)
   case TRI_PART_UP: return units_of(c, rule->weight);
   case TRI_PART_GATE_UP_CONCAT:
   case TRI_PART_GATE_UP_INTERLEAVED: return 2 * units_of(c, rule->weight);
+  case TRI_PART_LATENT_Q: return c->mla.q_rank;
+  case TRI_PART_LATENT_KV: return c->mla.rank + c->mla.rope_dim;
   case TRI_PART_KEY_UP: return c->mla.rank;
   case TRI_PART_VALUE_UP: return c->attention.num_heads * (c->mla.nope_dim + c->mla.v_dim);
   case TRI_PART_WHOLE: break;
@@ -208,9 +209,7 @@ static int64_t full_rows(const tri_model_config *c, const tri_tensor_rule *rule)
   case TRI_W_ROUTER_BIAS:
   case TRI_W_CHOICE_BIAS: return c->moe.num_experts;
   case TRI_W_SHARED_GATE: return 1;
-  case TRI_W_Q_A:
   case TRI_W_Q_A_NORM: return c->mla.q_rank;
-  case TRI_W_KV_A: return c->mla.rank + c->mla.rope_dim;
   case TRI_W_KV_A_NORM: return c->mla.rank;
   default: return c->hidden_size;
   }
@@ -233,8 +232,7 @@ tri_weight_shape tri_rule_full_shape(const tri_model_config *c, const tri_tensor
   case TRI_W_EXPERT_UP:
   case TRI_W_SHARED_UP:
   case TRI_W_SHARED_GATE:
-  case TRI_W_Q_A:
-  case TRI_W_KV_A:
+  case TRI_W_QKV_A:
   case TRI_W_CROSS_Q:
   case TRI_W_CROSS_KV: break;
   case TRI_W_RELATIVE_BIAS: full.k = c->attention.num_heads; break;
@@ -374,6 +372,10 @@ tri_status tri_shard_slices(const tri_model_config *c, const tri_shard *s, const
   case TRI_W_Q_B:
   case TRI_W_CROSS_Q:
   case TRI_W_CROSS_Q_BIAS: slice.src_row = s->q_heads.first * c->attention.head_dim; break;
+  case TRI_W_QKV_A:
+    slice.dst_row = rule->part == TRI_PART_LATENT_KV ? c->mla.q_rank : 0;
+    slice.rows = full_rows(c, rule);
+    break;
   case TRI_W_CROSS_KV:
   case TRI_W_CROSS_KV_BIAS: return emit_cross_kv(c, s, rule->part, mine.k, &e);
   case TRI_W_CROSS_O:

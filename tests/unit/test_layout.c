@@ -160,6 +160,7 @@ static bool place_expert(const tri_model_config *c, tri_parallel p, const tri_te
     *dst_row = local(c->attention.num_heads, p.tp, row / c->attention.head_dim) * c->attention.head_dim +
                row % c->attention.head_dim;
     return owner(c->attention.num_heads, p.tp, row / c->attention.head_dim) == p.tp_rank;
+  case TRI_W_QKV_A: *dst_row += rule->part == TRI_PART_LATENT_KV ? c->mla.q_rank : 0; return true;
   case TRI_W_K_UP: { /* the tensor's columns are here its rows: keys of a head, then values of it */
     int64_t each = c->mla.nope_dim + c->mla.v_dim, head = col / each;
     *dst_row = local(c->attention.num_heads, p.tp, head) * c->mla.rank + row, *dst_col = col % each;

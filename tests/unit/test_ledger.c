@@ -233,6 +233,40 @@ START_TEST(type_of_rows) {
 }
 END_TEST
 
+/* Projections to latents are one weight: its blocks are as high as the file's where the queries' rows are whole ones,
+ * as DeepSeek-V3's are, and else fit into both parts. Each rank of a tensor group has all of it. */
+START_TEST(latents_in_blocks) {
+  static const struct { int queries, high; } cases[] = {{1536, 128}, {192, 64}, {36, 4}, {0, 128}};
+  static tri_model_config c;
+  char json[700], queries[16];
+  tri_error err = {0};
+  tri_shard s;
+  tri_weight_map m;
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    int rows = cases[i].queries + 512 + 64, high = cases[i].high;
+    snprintf(queries, sizeof queries, "%d", cases[i].queries);
+    snprintf(json, sizeof json,
+             "{\"model_type\":\"deepseek_v3\",\"hidden_size\":384,\"num_hidden_layers\":1,\"num_attention_heads\":4,"
+             "\"intermediate_size\":128,\"vocab_size\":32,\"kv_lora_rank\":512,\"qk_rope_head_dim\":64,"
+             "\"q_lora_rank\":%s,\"quantization_config\":{\"quant_method\":\"fp8\",\"weight_block_size\":[128,128]}}",
+             cases[i].queries ? queries : "null");
+    ck_assert_msg(tri_model_config_parse(json, strlen(json), NULL, 0, (tri_config_rules){0}, &c, &err) == TRI_OK, "%s",
+                  err.message);
+    for (int tp = 1; tp <= 4; tp += 3) {
+      ck_assert_int_eq(tri_shard_make(&c, (tri_parallel){.tp = tp, .pp = 1, .tp_rank = tp - 1}, &s, &err), TRI_OK);
+      ck_assert_int_eq(tri_weight_map_make(&c, &s, NULL, TRI_BF16, TRI_QUANTIZE_FP8, NULL, &m, &err), TRI_OK);
+      const tri_weight_place *w = &m.layers[TRI_W_QKV_A];
+      ck_assert(w->dtype == TRI_F8_E4M3 && w->is_stored && w->bytes == (size_t)rows * 384);
+      ck_assert_int_eq(w->groups.rows, high);
+      ck_assert(w->groups.cols == 128 && !w->groups.skip_row && !w->groups.skip_col);
+      ck_assert_uint_eq(w->scale_bytes, (size_t)((rows + high - 1) / high * 3) * sizeof(float));
+      ck_assert_int_eq(m.gemms, TRI_BF16);
+      tri_weight_map_free(&m);
+    }
+  }
+}
+END_TEST
+
 /* Memory from too little on: there is a larger step as far as the ledger says so, and not at the cost of many KV
  * blocks, of weights that stay, or of the ring. */
 START_TEST(memory_for_larger_steps) {
@@ -580,6 +614,7 @@ Suite *suite_ledger(void) {
   Suite *s = suite_create("ledger");
   TCase *c = tcase_create("ledger");
   tcase_add_loop_test(c, type_of_rows, 0, 12);
+  tcase_add_test(c, latents_in_blocks);
   tcase_add_test(c, longest_lengths);
   tcase_add_loop_test(c, kv_gets_what_is_left, 0, sizeof models / sizeof *models);
   tcase_add_test(c, limits_by_default);

@@ -40,11 +40,11 @@ static const tri_config_key keys[] = {
 
 static const tri_tensor_rule tensors[] = {
     TRI_RULES_LLAMA_ENDS,
-    TRI_RULE_IF("layers.%d.self_attn.q_a_proj.weight", Q_A, mla.low_rank_q),
+    TRI_RULE_PART_IF("layers.%d.self_attn.q_a_proj.weight", QKV_A, LATENT_Q, mla.low_rank_q),
     TRI_RULE_IF("layers.%d.self_attn.q_a_layernorm.weight", Q_A_NORM, mla.low_rank_q),
     TRI_RULE_IF("layers.%d.self_attn.q_b_proj.weight", Q_B, mla.low_rank_q),
     TRI_RULE_UNLESS("layers.%d.self_attn.q_proj.weight", Q_B, mla.low_rank_q),
-    TRI_RULE("layers.%d.self_attn.kv_a_proj_with_mqa.weight", KV_A),
+    TRI_RULE_PART("layers.%d.self_attn.kv_a_proj_with_mqa.weight", QKV_A, LATENT_KV),
     TRI_RULE("layers.%d.self_attn.kv_a_layernorm.weight", KV_A_NORM),
     {.name = "layers.%d.self_attn.kv_b_proj.weight",
      .weight = TRI_W_K_UP,
