@@ -75,9 +75,9 @@ static inline tri_weight tri_weight_rows(const tri_weight *w, size_t first, int 
 
 /* An activation matrix: element (i, j) is data[i * ld + j], float32. Backends with narrow_activations take matrices of
  * F16 and BF16, too, where elements of that type lie at data: as the inputs of a GEMM whose weights have the same
- * type or are I8, F8_E4M3 or F32, as its output if it does not accumulate, as norm's delta, as the outputs of norm,
- * attention and head_linear, as both of glu, as gate_rows' matrix, as both of moe_experts, as the matrix of
- * qkv_rope_append and the queries of attention. */
+ * type or are I8, F8_E4M3 or F32, as its output if it does not accumulate, as norm's delta, as the outputs of norm
+ * and attention, as both of glu, head_linear and moe_experts, as gate_rows' matrix, as the matrix of qkv_rope_append,
+ * as the queries of attention and as those of mla_append, before and after. */
 typedef struct tri_mat {
   float *data;
   int rows, cols;

@@ -45,8 +45,7 @@ static void bench_attention(bench *b, const heads *g, crowd c) {
   int kv_blocks = per_seq + (seqs - 1) * ((context + block - 1) / block);
   int hq = g->hq, d = g->d, wide = g->v_dim ? g->v_dim : d;
   size_t kv = (size_t)(kv_blocks * g->hkv * block) * (size_t)d, width = (size_t)rows * (size_t)(hq * d);
-  tri_dtype query = g->v_dim ? TRI_F32 : TRI_BF16; /* as in a step: latent queries come from products of their own */
-  double bytes = (g->v_dim ? 2.0 : 4.0) * (double)kv + rows * hq * (tri_dtype_size(query) * d + 2.0 * wide), seen = 0;
+  double bytes = (g->v_dim ? 2.0 : 4.0) * (double)kv + rows * hq * 2.0 * (d + wide), seen = 0;
   int copies = c.first_tokens > 1 ? 4 : bench_copies_of(bytes);
   int32_t start[MAX_SEQS + 1] = {0}, contexts[MAX_SEQS], *table = calloc((size_t)(seqs * per_seq), sizeof *table);
   int32_t block_start[MAX_SEQS + 1];
@@ -66,12 +65,11 @@ static void bench_attention(bench *b, const heads *g, crowd c) {
   for (int s = 0; s <= seqs; s++) block_start[s] = s * per_seq;
   uint16_t *k = bench_elements(b, TRI_BF16, kv * (size_t)copies), *v = k;
   if (!g->v_dim) v = bench_elements(b, TRI_BF16, kv * (size_t)copies);
-  float *q = bench_elements(b, query, width), *out = bench_room(b, (size_t)rows * (size_t)(hq * wide) * 2);
+  float *q = bench_elements(b, TRI_BF16, width), *out = bench_room(b, (size_t)rows * (size_t)(hq * wide) * 2);
   for (int i = 0; i < copies; i++) {
     a[i] = (tri_attention_args){
         .q = bench_matrix(q, rows, hq * d), .batch = &batch, .out = bench_matrix(out, rows, hq * wide)};
-    a[i].q.dtype = query;
-    a[i].out.dtype = TRI_BF16;
+    a[i].q.dtype = a[i].out.dtype = TRI_BF16;
     a[i].kv = (tri_kv_layer){.k = k + (size_t)i * kv, .v = v + (size_t)i * kv, .dtype = TRI_BF16};
     a[i].kv.num_blocks = kv_blocks, a[i].kv.num_kv_heads = g->hkv, a[i].kv.block_size = block;
     a[i].kv.head_dim = d, a[i].kv.v_dim = g->v_dim;

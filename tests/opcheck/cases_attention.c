@@ -138,8 +138,11 @@ void oc_attention_compare(oc *c, oc_attention *x, bool large) {
     }
   oc_attention y;
   oc_attention_device(c, &y, x);
-  if (c->be->narrow_activations && t != TRI_F32 && oc_chance(c, 50)) y.args.out = oc_device_narrow(c, &x->args.out, t);
-  if (!x->args.kv.v_dim) y.args.q = oc_device_narrow(c, &x->args.q, query_type(c, t));
+  if (c->be->narrow_activations && t != TRI_F32 && oc_chance(c, 50)) {
+    bool other = x->args.kv.v_dim && oc_chance(c, 15);
+    y.args.out = oc_device_narrow(c, &x->args.out, other ? oc_narrow_type(c) : t);
+  }
+  y.args.q = oc_device_narrow(c, &x->args.q, query_type(c, t));
   bool appends = !x->args.kv.v_dim && oc_chance(c, 50);
   tri_qkv_rope_append_args append = {0};
   if (appends) append = take_new_keys(c, x, &y);

@@ -13,6 +13,12 @@ static void compare_all(oc *c, const tri_mat *want, const tri_mat *got, double l
   oc_compare_elements(c, got->dtype, stored, got->data, n, limit);
 }
 
+/* Returns the weights' type, as steps have it, another one, or float32. */
+static tri_dtype input_type(oc *c, tri_dtype weights) {
+  if (!c->be->narrow_activations || oc_chance(c, 30)) return TRI_F32;
+  return weights > TRI_BF16 || oc_chance(c, 15) ? oc_narrow_type(c) : weights;
+}
+
 /* In quadruples, as steps have them, or of any pitch. */
 static tri_mat pitched(oc *c, int rows, int cols, bool fours, bool poisoned) {
   tri_mat m = oc_matrix(c, rows, cols, poisoned);
@@ -27,7 +33,8 @@ static void compare_last(oc *c, const tri_head_linear_args *many) {
   char *want = oc_host(c, FEW * row), *got = oc_host(c, FEW * row);
   memset(got, 0xff, FEW * row);
   tri_head_linear_args few = *many;
-  few.x.rows = few.out.rows = FEW, few.x.data += first * (size_t)few.x.ld, few.out.data = oc_device(c, got, FEW * row);
+  few.x.rows = few.out.rows = FEW, few.out.data = oc_device(c, got, FEW * row);
+  few.x.data = (float *)((char *)few.x.data + first * (size_t)few.x.ld * tri_dtype_size(few.x.dtype));
   oc_expect(c, tri_run_head_linear(c->be, &few) == TRI_OK, "does not run with %d rows", FEW);
   oc_download(c, want, (const char *)many->out.data + first * row, FEW * row);
   oc_download(c, got, few.out.data, FEW * row);
@@ -47,15 +54,17 @@ void oc_case_head_linear(oc *c, int i) {
   if (enough) m = 650, heads = 5, n = 192, k = 512;
   tri_weight w = oc_weight(c, oc_weight_type(c, i), heads * n, k);
   tri_head_linear_args a = {.w = w, .num_heads = heads};
-  if (i % 3 == 2) gap_x &= ~3;
+  bool eights = enough || (i % 3 == 2 && oc_chance(c, 50)); /* as rows of 16 bits want them; those of float32, fours */
+  if (i % 3 == 2) gap_x &= eights ? ~7 : ~3;
   a.x_stride = oc_chance(c, 10) ? 0 : k + gap_x, a.out_stride = n + (oc_chance(c, 50) ? oc_range(c, 0, 20) : 0);
   if (enough) a.out_stride = n;
   a.x = pitched(c, m, (heads - 1) * a.x_stride + k, enough, false);
+  while (eights && a.x.ld % 8) a.x = oc_matrix(c, m, a.x.cols, false);
   a.out = oc_matrix(c, m, heads * a.out_stride, true);
   snprintf(c->what, sizeof c->what, "head_linear %s m %d heads %d n %d k %d strides %d %d", tri_dtype_name(w.dtype), m,
            heads, n, k, a.x_stride, a.out_stride);
   tri_head_linear_args b = a;
-  b.x = oc_device_matrix(c, &a.x), b.out = oc_device_narrow(c, &a.out, oc_narrow_type(c));
+  b.x = oc_device_narrow(c, &a.x, input_type(c, w.dtype)), b.out = oc_device_narrow(c, &a.out, oc_narrow_type(c));
   b.w = oc_device_weight(c, &a.w);
   oc_status(c, tri_run_head_linear(c->ref, &a), tri_run_head_linear(c->be, &b));
   double limit = 1e-12;
@@ -94,13 +103,16 @@ void oc_case_mla_append(oc *c, int i) {
   snprintf(c->what, sizeof c->what, "mla_append %s tokens %d heads %d nope %d rope %d rank %d%s", tri_dtype_name(t),
            tokens, a.num_heads, a.nope_dim, a.rope_dim, a.rank, a.interleaved ? " interleaved" : "");
   tri_mla_append_args b = a;
-  b.q = oc_device_matrix(c, &a.q), b.kv_a = oc_device_matrix(c, &a.kv_a), b.q_out = oc_device_matrix(c, &a.q_out);
+  tri_dtype queries = oc_narrow_type(c), rotated = oc_chance(c, 80) ? queries : oc_narrow_type(c);
+  b.q = oc_device_narrow(c, &a.q, queries), b.q_out = oc_device_narrow(c, &a.q_out, rotated);
+  b.kv_a = oc_device_matrix(c, &a.kv_a);
   b.norm = oc_device(c, a.norm, (size_t)a.rank * 4);
   b.cos = oc_device(c, co, angles * 4), b.sin = oc_device(c, si, angles * 4);
   b.kv_slot = oc_device(c, slots, (size_t)tokens * sizeof *slots);
   b.kv.k = oc_device(c, a.kv.k, n * tri_dtype_size(t));
   oc_status(c, tri_run_mla_append(c->ref, &a), tri_run_mla_append(c->be, &b));
-  compare_all(c, &a.q_out, &b.q_out, 1e-12);
+  size_t turned = (size_t)tokens * (size_t)a.num_heads * (size_t)a.rope_dim;
+  compare_all(c, &a.q_out, &b.q_out, oc_either_way_limit(rotated, turned, 1e-12));
   /* As in qkv_rope_append: one unit in the last place of a narrow type, rarely. */
   oc_compare_elements(c, t, a.kv.k, b.kv.k, n, t == TRI_F32 ? 1e-12 : t == TRI_F16 ? 1e-8 : 5e-7);
 }
@@ -152,7 +164,7 @@ void oc_case_latent_prompt(oc *c, int i) {
   oc_attention x;
   oc_attention_build(c, &x, &s, heads, 1, d, block, i % 3 == 2 ? TRI_F16 : TRI_BF16);
   oc_attention_latent(c, &x, rank);
-  while (x.args.q.ld % 4) x.args.q = oc_matrix(c, x.batch.num_tokens, heads * d, false); /* as steps have them */
+  while (x.args.q.ld % 8) x.args.q = oc_matrix(c, x.batch.num_tokens, heads * d, false); /* as steps have them */
   while (x.args.out.ld % 2) x.args.out = oc_matrix(c, x.batch.num_tokens, heads * rank, true);
   if (oc_chance(c, 10)) x.args.causal = false;
   if (oc_chance(c, 20)) x.args.scale *= 20; /* sharp: the running maximum matters */

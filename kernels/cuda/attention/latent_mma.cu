@@ -52,8 +52,8 @@ bool tri_cuda_latent_mma_fits(const tri_attention_args *a) {
   bool plain = a->softcap <= 0 && a->window <= 0 && !a->alibi_slopes && !a->sinks && !a->position_bias;
   bool cache = (kv->dtype == TRI_BF16 || kv->dtype == TRI_F16) && kv->num_kv_heads == 1 && kv->v_dim > 0 &&
                kv->v_dim <= MAX_VALUES && kv->v_dim % PIECE == 0 && kv->head_dim <= WIDTH && kv->head_dim % PIECE == 0;
-  bool pairs = a->q.dtype == TRI_F32 && a->q.ld % 2 == 0 && a->out.ld % 2 == 0 && (uintptr_t)a->q.data % 8 == 0 &&
-               (uintptr_t)a->out.data % 8 == 0 && (a->out.dtype == TRI_F32 || a->out.dtype == kv->dtype);
+  bool pairs =
+      a->q.ld % 2 == 0 && a->out.ld % 2 == 0 && (uintptr_t)a->q.data % 8 == 0 && (uintptr_t)a->out.data % 8 == 0;
   return plain && cache && pairs && has_room<1>();
 }
 
@@ -91,25 +91,35 @@ __device__ static inline void fetch_rows(const tri_attention_args &a, const int6
   }
 }
 
-/* The warp's steps of the heads' queries: every PARTS-th one. */
-template <typename T, int TILES>
-__device__ static inline void load_heads(const tri_attention_args &a, int t, int head0, int heads,
+/* The warp's steps of the heads' queries, which are of type Q: every PARTS-th one. */
+template <typename T, typename Q, int TILES>
+__device__ static inline void read_heads(const tri_attention_args &a, int t, int head0, int heads,
                                          uint32_t (&q)[TILES][extent<TILES>::OWN_STEPS][4]) {
   using x = extent<TILES>;
   int lane = threadIdx.x % WARP, part = threadIdx.x / WARP / 2, d = a.kv.head_dim;
 #pragma unroll
   for (int m = 0; m < 2 * TILES; m++) {
     int row = m * 8 + lane / 4;
-    const float *from = row_at(a.q, t) + (size_t)(head0 + min(row, heads - 1)) * (size_t)d;
+    const Q *from = row_of<Q>(a.q, t) + (size_t)(head0 + min(row, heads - 1)) * (size_t)d;
     float2 two[2 * x::OWN_STEPS];
 #pragma unroll
     for (int i = 0; i < 2 * x::OWN_STEPS; i++) {
       int column = (i / 2 * x::PARTS + part) * 16 + i % 2 * 8 + lane % 4 * 2;
-      two[i] = *(const float2 *)(from + min(column, d - 2));
+      two[i] = load2(from + min(column, d - 2));
       if (row >= heads || column >= d) two[i] = make_float2(0, 0);
     }
 #pragma unroll
     for (int i = 0; i < 2 * x::OWN_STEPS; i++) q[m / 2][i / 2][m % 2 + i % 2 * 2] = mma<T>::pack(two[i].x, two[i].y);
+  }
+}
+
+template <typename T, int TILES>
+__device__ static inline void load_heads(const tri_attention_args &a, int t, int head0, int heads,
+                                         uint32_t (&q)[TILES][extent<TILES>::OWN_STEPS][4]) {
+  switch (a.q.dtype) {
+  case TRI_F16: read_heads<T, __half, TILES>(a, t, head0, heads, q); break;
+  case TRI_BF16: read_heads<T, __nv_bfloat16, TILES>(a, t, head0, heads, q); break;
+  default: read_heads<T, float, TILES>(a, t, head0, heads, q); break;
   }
 }
 
@@ -233,6 +243,15 @@ __device__ static inline void add_tile(const rooms<T, TILES> &room, const T *til
   }
 }
 
+/* Stores two elements of a matrix of any type, which begin with number `at` of all. */
+__device__ static inline void store_pair(const tri_mat &m, size_t at, float2 x) {
+  switch (m.dtype) {
+  case TRI_F16: *(uint32_t *)((__half *)m.data + at) = mma<__half>::pack(x.x, x.y); break;
+  case TRI_BF16: *(uint32_t *)((__nv_bfloat16 *)m.data + at) = mma<__nv_bfloat16>::pack(x.x, x.y); break;
+  default: *(float2 *)(m.data + at) = x; break;
+  }
+}
+
 /* To the output where there is one split, else to where the splits meet, with maxima that are natural logarithms. */
 template <typename T, int TILES>
 __device__ static inline void put_heads(const tri_attention_args &a, const meeting &s, rooms<T, TILES> &room,
@@ -260,10 +279,10 @@ __device__ static inline void put_heads(const tri_attention_args &a, const meeti
       int column = (n / 2 * x::WARPS + warp) * 16 + n % 2 * 8 + lane % 4 * 2;
       if (column >= d) continue;
       float2 two = make_float2(out[m / 2][n][m % 2 * 2] * factor, out[m / 2][n][m % 2 * 2 + 1] * factor);
-      if (part || a.out.dtype == TRI_F32)
-        *(float2 *)((part ? part : a.out.data + at) + column) = two;
+      if (part)
+        *(float2 *)(part + column) = two;
       else
-        *(uint32_t *)((T *)a.out.data + at + (size_t)column) = mma<T>::pack(two.x, two.y);
+        store_pair(a.out, at + (size_t)column, two);
     }
   }
 }

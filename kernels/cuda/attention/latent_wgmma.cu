@@ -7,7 +7,8 @@
  * tile's last chunk, which is not needed once there are scores.
  *
  * A ring of two tiles is all that there is room for: an owner's tiles have one place. Its quarters are filled again one
- * by one, as soon as their values have been added. Queries come through the ring, too, as float32: two tiles' worth. */
+ * by one, as soon as their values have been added. Queries come through the ring, too: those of float32 are two tiles'
+ * worth, those of the cache's type one. */
 #include "kernels/cuda/attention/latent_wgmma.cuh"
 #include "kernels/cuda/cuda.h"
 
@@ -15,8 +16,11 @@
 
 bool tri_cuda_latent_wgmma_fits(const tri_attention_args *a) {
   const tri_kv_layer *kv = &a->kv;
-  return tri_cuda_latent_mma_fits(a) && has_boxes(kv) && is_aligned(kv->k) && is_aligned(a->q.data) &&
-         a->q.ld % 4 == 0 && a->scale > 0;
+  int per_piece = a->q.dtype == TRI_F32 ? 4 : 8;
+  bool types =
+      (a->q.dtype == TRI_F32 || a->q.dtype == kv->dtype) && (a->out.dtype == TRI_F32 || a->out.dtype == kv->dtype);
+  return tri_cuda_latent_mma_fits(a) && types && has_boxes(kv) && is_aligned(kv->k) && is_aligned(a->q.data) &&
+         a->q.ld % per_piece == 0 && a->scale > 0;
 }
 
 static int pieces_of(const tri_attention_args *a) { return (a->num_heads + ROWS - 1) / ROWS; }
@@ -26,16 +30,18 @@ int tri_cuda_latent_wgmma_tokens(const tri_attention_args *a) { return ROWS / he
 
 /* ---- copies ---- */
 
-/* Fills the place of number n of the ring with entry e of an item, parts of its queries or a tile of keys, from the
- * last to the first. Each lane begins one copy at most: of a chunk of a box. Boxes after the context have no blocks.
+/* Fills the place of number n of the ring with entry e of an item: QUERIES with its queries, then its tiles of keys
+ * from the last to the first. Each lane begins one copy at most, of a chunk of a box. Boxes after the context have no
+ * blocks.
  */
+template <int QUERIES>
 __device__ static inline void load_entry(const tri_attention_args &a, const prompt_item &item, const int32_t *kv_blocks,
                                          const latent_maps &maps, latent_room &room, unsigned n, int e) {
   int stage = (int)place_in<STAGES>(n), lane = threadIdx.x % WARP, row = 0, valid = 1;
-  int log_boxes = e < QUERY_ENTRIES ? 0 : __ffs(KEYS) - 1 - maps.log_box, boxes = 1 << log_boxes;
+  int log_boxes = e < QUERIES ? 0 : __ffs(KEYS) - 1 - maps.log_box, boxes = 1 << log_boxes;
   int number = lane & (boxes - 1), bytes = maps.tokens * maps.heads * 128;
-  if (e >= QUERY_ENTRIES) {
-    int key0 = item.begin + (item.tiles - 1 - (e - QUERY_ENTRIES)) * KEYS, key = key0 + number * maps.box;
+  if (e >= QUERIES) {
+    int key0 = item.begin + (item.tiles - 1 - (e - QUERIES)) * KEYS, key = key0 + number * maps.box;
     valid = min(boxes, (item.tile.context - key0 + maps.box - 1) >> maps.log_box);
     bytes = valid * maps.box * 128;
     if (number < valid) row = kv_blocks[key >> maps.log_size] << maps.log_size | (key & ((1 << maps.log_size) - 1));
@@ -47,7 +53,7 @@ __device__ static inline void load_entry(const tri_attention_args &a, const prom
     barrier_wait(&room.empty[stage][chunk_at(2 * q, stage) / 2], parity_in<STAGES>(n) ^ 1);
     if (is_mine && number == 0) barrier_expect(full, (unsigned)bytes);
     __syncwarp();
-    if (is_mine && e < QUERY_ENTRIES)
+    if (is_mine && e < QUERIES)
       tile_load(room.tiles[stage][chunk], &maps.q, full, KEEP_SHORT, (e * CHUNKS + chunk) * ROW, item.unit * maps.heads,
                 item.tile.row);
     else if (is_mine)
@@ -56,14 +62,15 @@ __device__ static inline void load_entry(const tri_attention_args &a, const prom
 }
 
 /* The warp that begins all copies. */
+template <int QUERIES>
 __device__ static inline void produce(const tri_attention_args &a, const int32_t *block_table,
                                       const tri_attention_tile *tiles, int num_items, const latent_maps &maps,
                                       latent_room &room) {
   unsigned n = 0;
   for (int round = 0, number; (number = item_number(round)) < num_items; round++) {
     prompt_item item = item_of<KEYS>(tiles, maps.pieces, maps.box, number);
-    for (int e = 0; e < QUERY_ENTRIES + item.tiles; e++)
-      load_entry(a, item, block_table + item.tile.blocks, maps, room, n++, e);
+    for (int e = 0; e < QUERIES + item.tiles; e++)
+      load_entry<QUERIES>(a, item, block_table + item.tile.blocks, maps, room, n++, e);
   }
 }
 
@@ -147,16 +154,15 @@ __device__ static inline void store_rows(const tri_attention_args &a, const prom
   }
 }
 
-/* Both consumers count the ring's entries alike, an item's two of queries before its tiles, so that entry n belongs to
- * warpgroup n % 2 for them and for the producer: nothing else tells them. */
-template <typename T, int GROUP>
+/* Both consumers count the ring's entries alike, an item's QUERIES with queries before its tiles, so that entry n
+ * belongs to warpgroup n % 2 for them and for the producer: nothing else tells them. */
+template <typename T, int GROUP, int QUERIES>
 __device__ static inline void consume(const tri_attention_args &a, const tri_attention_tile *tiles, int num_items,
                                       const latent_maps &maps, latent_room &room) {
   unsigned n = 0;
 #pragma unroll 1
   for (int round = 0; item_number(round) < num_items; round++) {
     prompt_item item = item_of<KEYS>(tiles, maps.pieces, maps.box, item_number(round));
-    unsigned half = (n ^ GROUP) & 1;
     prompt_rows r;
     float out[2][COLUMNS / 2];
 #pragma unroll
@@ -167,8 +173,8 @@ __device__ static inline void consume(const tri_attention_args &a, const tri_att
 #pragma unroll
       for (int i = 0; i < COLUMNS / 2; i++) out[h][i] = 0;
     }
-    take_queries<T, GROUP>(room, n + half, (int)half);
-    n += QUERY_ENTRIES;
+    take_queries<T, GROUP, QUERIES>(room, n);
+    n += QUERIES;
     attend<T, GROUP>(a, item, room, n, r, out);
     n += (unsigned)item.tiles;
     store_rows<T, GROUP>(a, item, maps, room, r, out);
@@ -189,8 +195,9 @@ __device__ static inline void make_barriers(latent_room &room) {
 
 /* Attention of sequences of more than one token. q [T, heads * d], out [T, heads * v_dim]. Grid: as many blocks as
  * there are multiprocessors, or items (pieces of heads times tiles of tokens) where these are fewer; 384 threads.
- * Shared memory: latent_room, 218 KiB. The kernel of the batch's single tokens may run concurrently. */
-template <typename T>
+ * Shared memory: latent_room, 218 KiB. The kernel of the batch's single tokens may run concurrently. QUERIES: entries
+ * of the ring with an item's queries, two of float32 or one of type T. */
+template <typename T, int QUERIES>
 __global__ __launch_bounds__(THREADS, 1) static void latent_wgmma_kernel(tri_attention_args a,
                                                                          const int32_t *block_table,
                                                                          const tri_attention_tile *tiles, int num_items,
@@ -210,19 +217,19 @@ __global__ __launch_bounds__(THREADS, 1) static void latent_wgmma_kernel(tri_att
   int warp = __shfl_sync(0xffffffffu, (int)threadIdx.x / WARP, 0), group = warp * WARP / WARPGROUP;
   if (group == 0) {
     give_registers<PRODUCER_REGISTERS>();
-    if (warp == 0) produce(a, block_table, tiles, num_items, maps, room);
+    if (warp == 0) produce<QUERIES>(a, block_table, tiles, num_items, maps, room);
   } else {
     take_registers<CONSUMER_REGISTERS>();
     if (group == 1)
-      consume<T, 0>(a, tiles, num_items, maps, room);
+      consume<T, 0, QUERIES>(a, tiles, num_items, maps, room);
     else
-      consume<T, 1>(a, tiles, num_items, maps, room);
+      consume<T, 1, QUERIES>(a, tiles, num_items, maps, room);
   }
 }
 
 /* ---- launches ---- */
 
-/* Queries are seen as pairs of 16 bits. What lies after a row's elements is zero. */
+/* Queries of float32 are seen as pairs of 16 bits. What lies after a row's elements is zero. */
 static bool make_maps(const tri_attention_args *a, latent_maps *out) {
   const tri_kv_layer *kv = &a->kv;
   uint64_t d = (uint64_t)kv->head_dim;
@@ -234,15 +241,16 @@ static bool make_maps(const tri_attention_args *a, latent_maps *out) {
   out->log_size = log_of(kv->block_size);
   const tri_tiling cache = {
       2, {d, (uint64_t)kv->num_blocks * (uint64_t)kv->block_size}, {0, d * 2}, {ROW, (uint32_t)out->box}};
+  uint64_t wide = a->q.dtype == TRI_F32 ? 2 : 1;
   const tri_tiling queries = {3,
-                              {d * 2, (uint64_t)a->num_heads, (uint64_t)a->q.rows},
-                              {0, d * 4, (uint64_t)a->q.ld * 4},
+                              {d * wide, (uint64_t)a->num_heads, (uint64_t)a->q.rows},
+                              {0, d * wide * 2, (uint64_t)a->q.ld * wide * 2},
                               {ROW, (uint32_t)out->heads, (uint32_t)out->tokens}};
   return tri_cuda_map_tensor(&out->q, kv->dtype, a->q.data, &queries) == TRI_OK &&
          tri_cuda_map_tensor(&out->kv, kv->dtype, kv->k, &cache) == TRI_OK;
 }
 
-template <typename T>
+template <typename T, int QUERIES>
 static cudaError_t start(cudaStream_t stream, const tri_attention_args &a, const tri_attention_split &split,
                          int num_sms) {
   static_assert((int)ROWS == (int)TRI_CUDA_LATENT_ROWS, "the choice of a kernel counts tiles");
@@ -251,15 +259,21 @@ static cudaError_t start(cudaStream_t stream, const tri_attention_args &a, const
   latent_maps maps;
   if (!items) return cudaSuccess;
   if (!make_maps(&a, &maps)) return cudaErrorInvalidValue;
-  cudaError_t e = allow_shared<latent_wgmma_kernel<T>>(bytes);
+  cudaError_t e = allow_shared<latent_wgmma_kernel<T, QUERIES>>(bytes);
   if (e == cudaSuccess)
-    launch_overlapped(latent_wgmma_kernel<T>, dim3(items < num_sms ? items : num_sms), THREADS, bytes, stream, a,
-                      a.batch->block_table, split.tiles, items, maps);
+    launch_overlapped(latent_wgmma_kernel<T, QUERIES>, dim3(items < num_sms ? items : num_sms), THREADS, bytes, stream,
+                      a, a.batch->block_table, split.tiles, items, maps);
   return e;
+}
+
+template <typename T>
+static cudaError_t start_of_type(cudaStream_t stream, const tri_attention_args &a, const tri_attention_split &split,
+                                 int num_sms) {
+  return a.q.dtype == TRI_F32 ? start<T, 2>(stream, a, split, num_sms) : start<T, 1>(stream, a, split, num_sms);
 }
 
 cudaError_t tri_cuda_latent_wgmma(cudaStream_t stream, const tri_attention_args *a, const tri_attention_split *split,
                                   int num_sms) {
-  return a->kv.dtype == TRI_BF16 ? start<__nv_bfloat16>(stream, *a, *split, num_sms)
-                                 : start<__half>(stream, *a, *split, num_sms);
+  return a->kv.dtype == TRI_BF16 ? start_of_type<__nv_bfloat16>(stream, *a, *split, num_sms)
+                                 : start_of_type<__half>(stream, *a, *split, num_sms);
 }

@@ -7,7 +7,7 @@
 #include "kernels/cuda/attention/prefill.cuh"
 
 enum { ROWS = 64, KEYS = 64, CHUNKS = 9, MAX_VALUES = 512, HALF = 4, QUARTERS = 4, CHUNK_BYTES = KEYS * ROW * 2 };
-enum { LAST = CHUNKS - 1, COLUMNS = MAX_VALUES / QUARTERS, QUERY_ENTRIES = 2 }; /* COLUMNS: of a quarter */
+enum { LAST = CHUNKS - 1, COLUMNS = MAX_VALUES / QUARTERS }; /* COLUMNS: of a quarter */
 enum { THREADS = 3 * WARPGROUP, PRODUCER_REGISTERS = 24, CONSUMER_REGISTERS = 240 };
 
 /* Barriers of warpgroups: of both, of weights by their owner, and each one's own. */
@@ -40,17 +40,35 @@ __device__ static inline int first_row(void) {
   return (int)threadIdx.x % WARPGROUP / WARP * 16 + (int)threadIdx.x % WARP / 4;
 }
 
-/* Rounds one half of an item's queries, entry n of the ring, to where MMAs read them; the other warpgroup has the
- * other half. The old ones are not needed: both have had all weights that came of them. */
-template <typename T, int GROUP> __device__ static inline void take_queries(latent_room &room, unsigned n, int half) {
+/* Copies 64 rows of 64 queries that have the cache's type. Both are swizzled alike. By the threads of a warpgroup. */
+__device__ static inline void copy_part(const uint16_t (*part)[ROW], uint16_t (*to)[ROW]) {
+  int own = (int)threadIdx.x % WARPGROUP;
+#pragma unroll
+  for (int i = own; i < own + ROWS * ROW / PIECE; i += WARPGROUP) ((uint4 *)to)[i] = ((const uint4 *)part)[i];
+}
+
+/* Moves an entry of the ring with queries, all of them or one half in float32, to where MMAs read them. */
+template <typename T, int GROUP, int QUERIES>
+__device__ static inline void take_entry(latent_room &room, unsigned n, int half) {
 #pragma unroll 1
   for (int i = 0; i < CHUNKS; i++) {
     int chunk = chunk_at(i, GROUP), part = half * CHUNKS + chunk;
     barrier_wait(&room.full[GROUP][chunk], parity_in<STAGES>(n));
-    round_part<T>((const float(*)[ROW / 2]) room.tiles[GROUP][chunk], room.q[part / 2], part % 2);
+    if constexpr (QUERIES == 1)
+      copy_part(room.tiles[GROUP][chunk], room.q[chunk]);
+    else
+      round_part<T>((const float(*)[ROW / 2]) room.tiles[GROUP][chunk], room.q[part / 2], part % 2);
     __syncwarp();
     release(&room.empty[GROUP][chunk_at(i == LAST ? i - 1 : i, GROUP) / 2], i == LAST || (i % 2 && i < LAST - 1));
   }
+}
+
+/* Takes an item's queries, in one entry of the ring or two from number n on, of which the warpgroup has the one whose
+ * place is its own. The old ones are not needed: both have had all weights that came of them. */
+template <typename T, int GROUP, int QUERIES>
+__device__ static inline void take_queries(latent_room &room, unsigned n) {
+  unsigned half = (n ^ GROUP) & 1;
+  if (half < QUERIES) take_entry<T, GROUP, QUERIES>(room, n + half, (int)half);
   show_shared_to_engines();
   named_sync(BOTH, 2 * WARPGROUP);
 }

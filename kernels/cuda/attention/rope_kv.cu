@@ -306,53 +306,68 @@ __device__ static inline void append_latent(const tri_mla_append_args &a, int t)
   }
 }
 
-/* Rotates four pairs of a head's query, or of the shared key, which counts as the head after the last one. */
-__device__ static inline void rotate_pairs(const tri_mla_append_args &a, int t, int h, int pair) {
+/* Rotates four pairs of a head's query, or of the shared key, which counts as the head after the last one. T: of
+ * queries. */
+template <typename T> __device__ static inline void rotate_pairs(const tri_mla_append_args &a, int t, int h, int pair) {
   int half = a.rope_dim / 2;
   bool query = h < a.num_heads;
   size_t own = (size_t)h, rank = (size_t)a.rank, rope = (size_t)a.rope_dim, nope = (size_t)a.nope_dim;
   int64_t slot = query ? 0 : a.kv_slot[t];
   eight_of_head at = eight_at(pair, half, a.rope_dim, a.interleaved);
   size_t angle = (size_t)t * (size_t)half + (size_t)pair;
-  const float *from = query ? row_at(a.q, t) + own * (nope + rope) + nope : row_at(a.kv_a, t) + rank;
   wait_for_previous();
   if (slot < 0) return; /* a padding row */
   float4 cosine = load4(a.cos + angle), sine = load4(a.sin + angle);
-  eight x = rotate_eight(load_eight(from, at), cosine, sine);
+  eight x;
   if (query)
-    store_eight(a.q_out.data, TRI_F32, (size_t)t * (size_t)a.q_out.ld + own * (rank + rope) + rank, at, x);
+    x = load_eight(row_of<T>(a.q, t) + own * (nope + rope) + nope, at);
+  else
+    x = load_eight(row_at(a.kv_a, t) + rank, at);
+  x = rotate_eight(x, cosine, sine);
+  if (query)
+    store_eight(a.q_out.data, a.q_out.dtype, (size_t)t * (size_t)a.q_out.ld + own * (rank + rope) + rank, at, x);
   else
     store_eight(a.kv.k, a.kv.dtype, (size_t)slot * (rank + rope) + rank, at, x);
 }
 
 /* Makes the latent with the first warp of a token, and four rotated pairs with each other thread, after one round of
- * loads: slots and weights, which no kernel writes, come before the wait. q [T, heads * (nope + rope)], kv_a [T, rank +
- * rope] with rank up to 512, q_out [T, heads * (rank + rope)]. Grid (T, (32 + (heads + 1) * rope / 8) / 128), 128
- * threads. */
-__global__ __launch_bounds__(THREADS) static void mla_append_kernel(tri_mla_append_args a) {
+ * loads: slots and weights, which no kernel writes, come before the wait. q [T, heads * (nope + rope)] of type T, kv_a
+ * [T, rank + rope] with rank up to 512, q_out [T, heads * (rank + rope)]. Grid (T, (32 + (heads + 1) * rope / 8) /
+ * 128), 128 threads. */
+template <typename T> __global__ __launch_bounds__(THREADS) static void mla_append_kernel(tri_mla_append_args a) {
   int t = blockIdx.x, number = (int)(blockIdx.y * THREADS + threadIdx.x) - WARP, parts = a.rope_dim / 8;
   let_next_begin();
   if (number < 0)
     append_latent(a, t);
   else if (number < (a.num_heads + 1) * parts)
-    rotate_pairs(a, t, number / parts, number % parts * 4);
+    rotate_pairs<T>(a, t, number / parts, number % parts * 4);
+}
+
+/* Rotates a head's query of any size and type on its way from q to q_out, by one warp. */
+__device__ static void rotate_query(const tri_mla_append_args &a, int t, int h, const float *cosine,
+                                    const float *sine) {
+  int half = a.rope_dim / 2;
+  size_t from = (size_t)h * (size_t)(a.nope_dim + a.rope_dim) + (size_t)a.nope_dim,
+         to = (size_t)h * (size_t)(a.rank + a.rope_dim) + (size_t)a.rank;
+  for (int i = threadIdx.x % WARP; i < half; i += WARP) {
+    size_t low = (size_t)(a.interleaved ? 2 * i : i), high = a.interleaved ? low + 1 : low + (size_t)half;
+    float u = load_at(a.q, t, from + low), v = load_at(a.q, t, from + high);
+    store_at(a.q_out, t, to + low, u * cosine[i] - v * sine[i]);
+    store_at(a.q_out, t, to + high, v * cosine[i] + u * sine[i]);
+  }
 }
 
 /* Does the same for any shape, the latent and the shared key with the first warp of a token, and a head's rotated query
  * with each other one. Grid (T, (heads + 1) / 4), 128 threads. */
 __global__ static void any_mla_append_kernel(tri_mla_append_args a) {
-  size_t t = blockIdx.x, rank = (size_t)a.rank, rope = (size_t)a.rope_dim, nope = (size_t)a.nope_dim;
+  size_t t = blockIdx.x, rank = (size_t)a.rank, rope = (size_t)a.rope_dim;
   const float *co = a.cos + t * (rope / 2), *si = a.sin + t * (rope / 2);
   int lane = threadIdx.x % WARP, h = (int)(blockIdx.y * (THREADS / WARP) + threadIdx.x / WARP) - 1;
   let_next_begin();
   if (h >= a.num_heads) return;
   wait_for_previous();
   if (h >= 0) {
-    const float *q = row_at(a.q, (int)t) + (size_t)h * (nope + rope) + nope;
-    float *to = row_at(a.q_out, (int)t) + (size_t)h * (rank + rope) + rank;
-    for (size_t i = lane; i < rope; i += WARP) to[i] = q[i];
-    __syncwarp();
-    rotate_head(to, a.rope_dim, a.interleaved, co, si);
+    rotate_query(a, (int)t, h, co, si);
     return;
   }
   float *latent = row_at(a.kv_a, (int)t);
@@ -371,12 +386,21 @@ static bool latent_in_fours(const tri_mla_append_args &a) {
          rows && places % 16 == 0;
 }
 
+template <typename T> static void append_latents(cudaStream_t stream, const tri_mla_append_args &a) {
+  unsigned parts = (unsigned)(a.num_heads + 1) * (unsigned)(a.rope_dim / 8);
+  launch_overlapped(mla_append_kernel<T>, dim3(a.q.rows, blocks_for(WARP + parts, THREADS)), THREADS, 0, stream, a);
+}
+
 void tri_cuda_mla_append(cudaStream_t stream, const tri_mla_append_args *a, void *) {
-  unsigned parts = (unsigned)(a->num_heads + 1) * (unsigned)(a->rope_dim / 8);
   dim3 grid(a->q.rows, blocks_for((size_t)a->num_heads + 1, THREADS / WARP));
   if (!a->q.rows) return;
-  if (latent_in_fours(*a))
-    launch_overlapped(mla_append_kernel, dim3(a->q.rows, blocks_for(WARP + parts, THREADS)), THREADS, 0, stream, *a);
-  else
+  if (!latent_in_fours(*a)) {
     launch_overlapped(any_mla_append_kernel, grid, THREADS, 0, stream, *a);
+    return;
+  }
+  switch (a->q.dtype) {
+  case TRI_F16: append_latents<__half>(stream, *a); break;
+  case TRI_BF16: append_latents<__nv_bfloat16>(stream, *a); break;
+  default: append_latents<float>(stream, *a); break;
+  }
 }

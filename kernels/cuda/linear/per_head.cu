@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* GEMMs of their own for each head. Weights of 16 bits are the left operand of tensor-core MMAs: a warp has 16
  * of their rows, which are a head's, and up to 32 tokens for which it reads them once. The first of them are on their
- * way before the previous kernel has made x. Others get a warp for each output.
+ * way before the previous kernel has made x, which has the weights' type or is rounded to it. Others get a warp for
+ * each output.
  *
  * Where the rows of w fill no device, k is cut into sections, whose sums are added up in their order: as many as the
  * weights ask for, so that a token's result is the same in any batch. Few tokens have a warp for each section, and what
@@ -18,9 +19,10 @@ __global__ static void any_kernel(tri_head_linear_args a) {
   int n = a.w.n / a.num_heads, t = blockIdx.x, lane = threadIdx.x % WARP;
   int row = blockIdx.y * WARPS + threadIdx.x / WARP;
   if (row >= a.w.n) return;
-  const float *x = row_at(a.x, t) + (size_t)(row / n) * (size_t)a.x_stride;
+  size_t from = (size_t)(row / n) * (size_t)a.x_stride;
   float sum = 0;
-  for (int i = lane; i < a.w.k; i += WARP) sum += x[i] * weight_at(&a.w, (size_t)row, (size_t)i);
+  for (int i = lane; i < a.w.k; i += WARP)
+    sum += load_at(a.x, t, from + (size_t)i) * weight_at(&a.w, (size_t)row, (size_t)i);
   sum = warp_sum(sum);
   if (!lane) store_at(a.out, t, (size_t)(row / n) * (size_t)a.out_stride + (size_t)(row % n), sum);
 }
@@ -50,8 +52,8 @@ template <int NT> __device__ static inline void close_section(float (&sum)[NT][4
 
 /* The GEMMs of a warp's stages, in one section (APART) or in sections that end after every `each` of them. x: the
  * lane's place in each of NT rows. Few tokens leave registers for more than one stage of them at a time. */
-template <typename W, int NT, bool APART>
-__device__ static inline void multiply_stages(float (&sum)[NT][4], raw_weights (&ring)[AHEAD], const float *(&x)[NT],
+template <typename W, typename X, int NT, bool APART>
+__device__ static inline void multiply_stages(float (&sum)[NT][4], raw_weights (&ring)[AHEAD], const X *(&x)[NT],
                                               const char *low, const char *high, const section &s, int each) {
   constexpr int TOGETHER = AHEAD / NT;
   float c[NT][4] = {};
@@ -59,7 +61,7 @@ __device__ static inline void multiply_stages(float (&sum)[NT][4], raw_weights (
   for (int stage = s.first; stage < s.last; stage += AHEAD)
 #pragma unroll
     for (int u = 0; u < AHEAD; u += TOGETHER) {
-      activations<W, float> f[TOGETHER][NT];
+      activations<W, X> f[TOGETHER][NT];
 #pragma unroll
       for (int i = 0; i < TOGETHER * NT; i++)
         if (stage + u + i / NT < s.last) f[i / NT][i % NT].load(x[i % NT] + (stage + u + i / NT) * 32);
@@ -109,9 +111,9 @@ __device__ static inline void meet(const tri_head_linear_args &a, const float (&
 }
 
 /* 16 rows of w for each warp, or for as many as k has sections (APART), 8 NT tokens for each block. x [T, heads *
- * x_stride], w [heads * n, k], out [T, heads * out_stride]. Grid (heads * n / 128, or as many times more, T / (8 NT)),
- * 256 threads. Shared memory: 4 NT KiB where APART. */
-template <typename W, int NT, bool APART>
+ * x_stride] of type X, w [heads * n, k], out [T, heads * out_stride]. Grid (heads * n / 128, or as many times more, T /
+ * (8 NT)), 256 threads. Shared memory: 4 NT KiB where APART. */
+template <typename W, typename X, int NT, bool APART>
 __global__ __launch_bounds__(THREADS, 2) static void tile_kernel(tri_head_linear_args a, int sections) {
   __shared__ float room[APART ? WARPS : 1][4 * NT][WARP];
   int lane = threadIdx.x % WARP, share = APART ? sections : 1, warp = blockIdx.x * WARPS + (int)threadIdx.x / WARP;
@@ -125,13 +127,14 @@ __global__ __launch_bounds__(THREADS, 2) static void tile_kernel(tri_head_linear
   const char *high = low + 8 * (size_t)k * sizeof(W);
   raw_weights ring[AHEAD];
   float sum[NT][4] = {};
-  const float *x[NT];
+  const X *x[NT];
   begin_weights<W>(ring, low, high, s);
 #pragma unroll
   for (int t = 0; t < NT; t++)
-    x[t] = row_at(a.x, min(first + 8 * t + lane / 4, a.x.rows - 1)) + (size_t)head * (size_t)a.x_stride + lane % 4 * 8;
+    x[t] =
+        row_of<X>(a.x, min(first + 8 * t + lane / 4, a.x.rows - 1)) + (size_t)head * (size_t)a.x_stride + lane % 4 * 8;
   wait_for_previous();
-  multiply_stages<W, NT, APART>(sum, ring, x, low, high, s, each);
+  multiply_stages<W, X, NT, APART>(sum, ring, x, low, high, s, each);
   if (APART)
     meet<NT>(a, sum, room, s.row, first, sections);
   else
@@ -146,30 +149,38 @@ static int sections_of(const tri_weight &w) {
   return sections;
 }
 
-template <typename W, int NT> static void tiles(cudaStream_t stream, const tri_head_linear_args &a) {
+template <typename W, typename X, int NT> static void tiles(cudaStream_t stream, const tri_head_linear_args &a) {
   int sections = sections_of(a.w);
   dim3 grid(blocks_for((size_t)a.w.n, WARPS * TILE), blocks_for((size_t)a.x.rows, 8 * NT));
   if (sections > 1 && grid.x * grid.y < ENOUGH) {
     grid.x = blocks_for((size_t)a.w.n * (size_t)sections, WARPS * TILE);
-    launch_overlapped(tile_kernel<W, NT, true>, grid, THREADS, 0, stream, a, sections);
+    launch_overlapped(tile_kernel<W, X, NT, true>, grid, THREADS, 0, stream, a, sections);
   } else {
-    launch_overlapped(tile_kernel<W, NT, false>, grid, THREADS, 0, stream, a, sections);
+    launch_overlapped(tile_kernel<W, X, NT, false>, grid, THREADS, 0, stream, a, sections);
   }
 }
 
-template <typename W> static void tiles_of_tokens(cudaStream_t stream, const tri_head_linear_args &a) {
+template <typename W, typename X> static void tiles_of_tokens(cudaStream_t stream, const tri_head_linear_args &a) {
   if (a.x.rows <= 8)
-    tiles<W, 1>(stream, a);
+    tiles<W, X, 1>(stream, a);
   else if (a.x.rows <= 16)
-    tiles<W, 2>(stream, a);
+    tiles<W, X, 2>(stream, a);
   else
-    tiles<W, 4>(stream, a);
+    tiles<W, X, 4>(stream, a);
+}
+
+template <typename W> static void tiles_of_type(cudaStream_t stream, const tri_head_linear_args &a) {
+  if (a.x.dtype == TRI_F32)
+    tiles_of_tokens<W, float>(stream, a);
+  else
+    tiles_of_tokens<W, W>(stream, a);
 }
 
 static bool fits_tiles(const tri_head_linear_args &a) {
-  bool types = a.w.dtype == TRI_F16 || a.w.dtype == TRI_BF16;
-  return types && a.w.n / a.num_heads % TILE == 0 && a.w.k % 32 == 0 && a.w.k && a.x_stride % 4 == 0 &&
-         a.x.ld % 4 == 0 && ((uintptr_t)a.x.data | (uintptr_t)a.w.data) % LANE_BYTES == 0;
+  int piece = a.x.dtype == TRI_F32 ? 4 : 8; /* elements of LANE_BYTES */
+  bool types = (a.w.dtype == TRI_F16 || a.w.dtype == TRI_BF16) && (a.x.dtype == TRI_F32 || a.x.dtype == a.w.dtype);
+  return types && a.w.n / a.num_heads % TILE == 0 && a.w.k % 32 == 0 && a.w.k && a.x_stride % piece == 0 &&
+         a.x.ld % piece == 0 && ((uintptr_t)a.x.data | (uintptr_t)a.w.data) % LANE_BYTES == 0;
 }
 
 void tri_cuda_head_linear(cudaStream_t stream, const tri_head_linear_args *a, void *) {
@@ -178,7 +189,7 @@ void tri_cuda_head_linear(cudaStream_t stream, const tri_head_linear_args *a, vo
   if (!fits_tiles(*a))
     any_kernel<<<grid, THREADS, 0, stream>>>(*a);
   else if (a->w.dtype == TRI_BF16)
-    tiles_of_tokens<__nv_bfloat16>(stream, *a);
+    tiles_of_type<__nv_bfloat16>(stream, *a);
   else
-    tiles_of_tokens<__half>(stream, *a);
+    tiles_of_type<__half>(stream, *a);
 }
