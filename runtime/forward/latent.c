@@ -10,7 +10,7 @@
  * [T, heads * rank]; attn, [T, heads * v_dim].
  *
  * Projections to both latents read the same rows and lie whole on every tensor rank, so that they are one GEMM. Where
- * queries have no latent there are two: the heads' queries are cut over tensor ranks. */
+ * queries have no latent there are two: the heads' queries may be 16 bits, a latent is float32 up to its norm. */
 #include "runtime/forward/forward_state.h"
 
 /* A row of qkv_a: the queries' latent, if they have one, then that of keys and values, then the key that rotates. */

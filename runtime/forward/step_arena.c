@@ -109,16 +109,17 @@ static void add_ends(struct table *t) {
   add(t, TRI_BUF_scores, c->head.token_head ? l->max_num_batched_tokens : seqs, c->head.num_labels);
 }
 
-/* Norms over all heads, and what latent attention makes of queries, are in float32; and the library adds biases to
- * nothing else. */
+/* Norms over all heads are in float32, and the library adds biases to nothing else. */
 static tri_dtype qkv_type(const tri_model_config *c, tri_dtype gemms) {
-  bool rounds = !c->mla.on && !c->attention.bias && c->attention.qk_norm != TRI_QK_NORM_WHOLE;
+  bool rounds = !c->attention.bias && c->attention.qk_norm != TRI_QK_NORM_WHOLE;
   return rounds ? gemms : TRI_F32;
 }
 
+/* Latents come to their norm in float32: that of keys and values is rounded once, on its way to the cache. */
 static void set_types(struct table *t) {
-  static const tri_buffer_id of_gemms[] = {TRI_BUF_h,   TRI_BUF_attn,      TRI_BUF_narrow_attn, TRI_BUF_up,
-                                           TRI_BUF_act, TRI_BUF_all2all_x, TRI_BUF_q_a};
+  static const tri_buffer_id of_gemms[] = {TRI_BUF_h,   TRI_BUF_attn,     TRI_BUF_narrow_attn,
+                                           TRI_BUF_up,  TRI_BUF_act,      TRI_BUF_all2all_x,
+                                           TRI_BUF_q_a, TRI_BUF_absorbed, TRI_BUF_latent};
   for (size_t i = 0; i < sizeof of_gemms / sizeof *of_gemms; i++) t->to[of_gemms[i]].type = t->cfg->gemms;
   t->to[TRI_BUF_qkv].type = qkv_type(t->cfg->model, t->cfg->gemms);
 }

@@ -70,6 +70,36 @@ START_TEST(it_is_no_larger_than_its_busiest_operator) {
 }
 END_TEST
 
+/* Where GEMMs are of 16 bits, so is what latent attention makes of queries; latents are float32 up to their norm. */
+START_TEST(latent_queries_have_the_type_of_gemms) {
+  static const struct {
+    tri_buffer_id id;
+    int cols; /* of 16 of 128 heads */
+    bool narrow;
+  } buffers[] = {{TRI_BUF_qkv_a, 1536 + 512 + 64, false}, {TRI_BUF_q_a, 1536, true},
+                 {TRI_BUF_qkv, 16 * (128 + 64), true},    {TRI_BUF_absorbed, 16 * (512 + 64), true},
+                 {TRI_BUF_latent, 16 * 512, true},        {TRI_BUF_attn, 16 * 128, true}};
+  const struct shape *k = &shapes[3];
+  tri_model_config c;
+  tri_shard s;
+  tri_step_arena a;
+  tri_limits limits = {.max_num_seqs = 4, .max_num_batched_tokens = 2048, .max_model_len = 512};
+  ck_assert_int_eq(tri_model_config_parse(k->config, strlen(k->config), NULL, 0, (tri_config_rules){0}, &c, NULL),
+                   TRI_OK);
+  ck_assert_int_eq(tri_shard_make(&c, (tri_parallel){.tp = k->tp, .pp = 1}, &s, NULL), TRI_OK);
+  tri_step_arena_config ac = {.model = &c, .shard = &s, .limits = &limits, .num_micro_batches = 1};
+  for (tri_dtype type = TRI_F32; type <= TRI_BF16; type++) {
+    ac.gemms = type;
+    ck_assert_int_eq(tri_step_arena_plan(&ac, &a, NULL), TRI_OK);
+    for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++) {
+      const tri_step_arena_buffer *b = &a.buffers[buffers[i].id];
+      ck_assert_int_eq(b->type, buffers[i].narrow ? type : TRI_F32);
+      ck_assert_uint_eq(b->stride, 2048 * (size_t)buffers[i].cols * tri_dtype_size(b->type));
+    }
+  }
+}
+END_TEST
+
 /* Each micro-batch of a pipeline has its own stream, aligned, which nothing else touches. */
 START_TEST(micro_batches_have_streams_of_their_own) {
   enum { MICRO_BATCHES = 3 };
@@ -121,6 +151,7 @@ Suite *suite_step_arena_sizes(void) {
   Suite *s = suite_create("step_arena_sizes");
   TCase *sizes = tcase_create("sizes");
   tcase_add_loop_test(sizes, it_is_no_larger_than_its_busiest_operator, 0, 2 * (int)(sizeof shapes / sizeof *shapes));
+  tcase_add_test(sizes, latent_queries_have_the_type_of_gemms);
   tcase_add_test(sizes, micro_batches_have_streams_of_their_own);
   tcase_add_test(sizes, sizes_that_no_memory_has_are_refused);
   suite_add_tcase(s, sizes);
