@@ -35,17 +35,20 @@ __device__ static inline uint4 *result_box(const tri_cuda_all2all &e, int owner,
 /* ---- waiting ---- */
 
 /* Fills v with what comes to `count` places, `step` vectors apart, which are empty afterwards. False: it does not come.
- * All that have not come are looked at before any is judged, so that a miss costs one latency, not one for each. */
+ * All of them are looked at before any is judged, so that a miss costs one latency, not one for each. KEEPS: what has
+ * come is not looked at again, which spares bandwidth where others need it, and has more instructions. */
+template <bool KEEPS>
 __device__ static inline bool receive(const tri_cuda_all2all &e, uint4 *from, int step, int count, uint4 (&v)[AHEAD],
                                       patience *p) {
   bool all;
 #pragma unroll
-  for (int j = 0; j < AHEAD; j++) v[j] = nothing();
+  for (int j = 0; j < AHEAD; j++)
+    if (KEEPS) v[j] = nothing();
   do {
     all = true;
 #pragma unroll
     for (int j = 0; j < AHEAD; j++)
-      if (j < count && !has_come(v[j])) v[j] = look(from + j * step);
+      if (j < count && !(KEEPS && has_come(v[j]))) v[j] = look(from + j * step);
 #pragma unroll
     for (int j = 0; j < AHEAD; j++) all &= (j >= count) | has_come(v[j]);
   } while (!all && may_go_on(e.error, e.limit_ns, p));
@@ -73,22 +76,29 @@ __device__ static inline unsigned ranks_with(const tri_cuda_all2all &e, const in
 /* ---- launches ---- */
 
 /* Many rows are sent by some blocks and received by the others, so that what comes is taken while more is sent. Stores
- * to a peer wait for the link in their multiprocessor, and loads would wait behind them: there is one block for each
- * multiprocessor, which leaves half of it to other kernels. A row is sent in pieces of PIECE vectors, each by a warp,
- * and the warps take them in the order of the rows: the first rows are there long before the last are sent. PAUSE_NS is
- * between two looks for what has not come, which take bandwidth from what does. */
-enum { MANY_THREADS = 512, PIECE = AHEAD * WARP, PAUSE_NS = 250 };
+ * to a peer wait for the link in their multiprocessor, and a multiprocessor that does nothing but send leaves its loads
+ * unused: there are two blocks for each, and the first half of all sends, the second receives. Blocks come onto a
+ * device in their order, one to each multiprocessor before a second one, so that a multiprocessor that was free gets
+ * one of both kinds.
+ *
+ * All of them are on the device at once: their launch bounds promise room for two on a multiprocessor and leave some to
+ * a kernel that runs concurrently, which a peer may wait for. If a block is late all the same, since another kernel has
+ * its place, no rank waits for ever: blocks that send wait for no peer, and they come first.
+ *
+ * A row is sent in pieces of PIECE vectors, each by a warp, and the warps take them in the order of the rows: the first
+ * rows are there long before the last are sent. PAUSE_NS is between two looks for what has not come, which take
+ * bandwidth from what does. */
+enum { MANY_THREADS = 256, PIECE = AHEAD * WARP, PAUSE_NS = 250 };
 
-struct many_shape {
-  int blocks, senders; /* the first `senders` of the blocks send */
-};
-
-static inline many_shape many_shape_of(int num_sms) {
-  if (num_sms < 2) return {2, 1};
-  return {num_sms, num_sms * 5 / 8};
-}
+static inline int many_blocks(int num_sms) { return 2 * num_sms; }
 
 static inline int pieces_of(int vectors) { return (vectors + PIECE - 1) / PIECE; }
+
+/* Returns whether the rows that a rank may send take the link longer than they take the kernels for few rows. */
+static inline bool is_large(const tri_cuda_all2all *e, int stride) {
+  enum { LARGE = 3 << 20 };
+  return (int64_t)stride * (e->cfg.ranks - 1) * e->row_vectors * 16 > LARGE;
+}
 
 /* Cuts each of `rows` into parts of some vectors, about `wanted` of all rows, none shorter than `least` but a row's
  * last. *parts: of a row; *length: vectors of a part. */

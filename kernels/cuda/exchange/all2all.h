@@ -11,9 +11,10 @@
  *   rows     [2][source][row]  the row itself, where one of its slots is the receiver's: it knows that from the table
  *   results  [source][row]     what `source` gives back of the receiver's own row, where it has one of its slots
  *
- * A round has two kernels. Some blocks of `dispatch` push tables and rows, and never wait; those after them await the
- * others'. Of few rows each warp of `combine` sends results first and then waits for its own, so that all of its blocks
- * must be on the device at once; of many rows the first blocks send and those after them wait, as in dispatch.
+ * A round is a `dispatch` and a `combine`. Some blocks of `dispatch` push tables and rows, and never wait; those after
+ * them await the others', or a kernel that follows does, which may have a grid of any size. Of few rows each warp of
+ * `combine` sends results first and then waits for its own, so that all of its blocks must be on the device at once; of
+ * many rows the first blocks send and those after them wait, as in dispatch.
  *
  * Tables and rows have two halves, used in turn. A place of a half may be written to when what it had in the last round
  * but one has been read and it is filled again:

@@ -14,7 +14,6 @@ struct combine_args {
   const float *y;
   float *out;
   int rows[TRI_ROWS_RANKS], stride, vectors;
-  int senders;                 /* blocks that send, of many rows; 0: all do both */
   int sent_parts, sent_length; /* of a row of another rank */
   int own_parts, own_length;   /* of a row of this one */
   bool whole;                  /* rows are whole vectors, and begin at one */
@@ -131,6 +130,74 @@ __device__ static inline void give_back(const tri_cuda_all2all &e, const combine
   }
 }
 
+/* ---- few rows ---- */
+
+/* Fills v with what the ranks of a set give back of a vector of an own row; the places are empty afterwards. */
+__device__ static inline bool receive_results(const tri_cuda_all2all &e, int row, int i, unsigned ranks,
+                                              uint4 (&v)[TRI_ROWS_RANKS], patience *p) {
+  bool all;
+  do {
+    all = true;
+#pragma unroll
+    for (int r = 0; r < TRI_ROWS_RANKS; r++)
+      if (ranks >> r & 1) v[r] = look(result_box(e, e.rank, r, row) + i);
+#pragma unroll
+    for (int r = 0; r < TRI_ROWS_RANKS; r++) all &= !(ranks >> r & 1) | has_come(v[r]);
+  } while (!all && may_go_on(e.error, e.limit_ns, p));
+  if (!all) e.rounds->over = 1;
+#pragma unroll
+  for (int r = 0; r < TRI_ROWS_RANKS; r++)
+    if (all && ranks >> r & 1) make_empty(result_box(e, e.rank, r, row) + i);
+  return all;
+}
+
+/* The sums of a part of an own row, by a warp, which reads its own while the row's ranks are looked up: in the order of
+ * the ranks, the own one's rounded like the others', so that it does not matter which rank has a sequence. */
+template <typename T>
+__device__ static inline void add_up(const tri_cuda_all2all &e, const combine_args &a, int row, int part) {
+  const int end = min((part + 1) * a.own_length, a.vectors);
+  int at = part * a.own_length + (int)threadIdx.x % WARP;
+  uint4 own = at < end ? sums_of<T>(e, a, e.rank, row, at) : make_uint4(0, 0, 0, 0);
+  const unsigned ranks = ranks_with(e, a, e.rank, row), others = ranks & ~(1u << e.rank);
+  patience p = {};
+  while (at < end) {
+    uint4 v[TRI_ROWS_RANKS];
+    elements<T> sum = {};
+    if (!receive_results(e, row, at, others, v, &p)) return;
+#pragma unroll
+    for (int r = 0; r < TRI_ROWS_RANKS; r++) {
+      if (!(ranks >> r & 1)) continue;
+      elements<T> x = unpacked<T>(r == e.rank ? own : v[r]);
+#pragma unroll
+      for (int k = 0; k < elements<T>::COUNT; k++) sum.x[k] += x.x[k];
+    }
+    store_sums<T>(e, a, row, at, sum);
+    at += WARP;
+    if (at < end) own = sums_of<T>(e, a, e.rank, row, at);
+  }
+}
+
+/* Each warp takes a part of a row after another: first of what it gives back, then of what it gets, since a peer may be
+ * waiting for the former. All blocks are on the device at once: a block per multiprocessor at most, up to 256 threads.
+ * A block that is not there yet would have results to send that a peer's waiting blocks need. */
+template <typename T>
+__global__ __launch_bounds__(COMBINE_THREADS) static void combine_kernel(const __grid_constant__ tri_cuda_all2all e,
+                                                                         const __grid_constant__ combine_args a) {
+  const int first = threadIdx.x / WARP * gridDim.x + blockIdx.x, warps = gridDim.x * (blockDim.x / WARP);
+  const int peers = e.cfg.ranks - 1, sent = a.stride * peers * a.sent_parts, own = a.rows[e.rank] * a.own_parts;
+  let_next_begin();
+  wait_for_previous();
+  if (e.rounds->over) return;
+  if (!blockIdx.x && !threadIdx.x) e.rounds->combined = e.rounds->dispatched;
+  for (int i = first; i < sent; i += warps) {
+    int pair = i / a.sent_parts, row = pair / peers, to = (e.rank + 1 + pair % peers) % e.cfg.ranks;
+    if (row < a.rows[to]) give_back<T>(e, a, to, row, i % a.sent_parts);
+  }
+  for (int i = first; i < own; i += warps) add_up<T>(e, a, i / a.own_parts, i % a.own_parts);
+}
+
+/* ---- many rows ---- */
+
 /* The vectors that a thread adds up at a time: of `depth` vectors of an own row, WARP apart from `at` on, each rank's.
  * Number k is that of rank k % ranks, so that they are in registers. */
 enum { ADDENDS = TRI_ROWS_RANKS };
@@ -183,10 +250,11 @@ __device__ static inline bool receive_addends(const tri_cuda_all2all &e, const c
   return !missing;
 }
 
-/* The sums of a part of an own row, by a warp: in the order of the ranks, the own one's rounded like the others', so
- * that it does not matter which rank has a sequence. False: what it needs does not come. */
+/* The sums of a part of an own row, by a warp: as add_up does it, with as many vectors of a row on their way
+ * as there are registers for. False: what it needs does not come. */
 template <typename T>
-__device__ static inline bool add_up(const tri_cuda_all2all &e, const combine_args &a, int row, int part, patience p) {
+__device__ static inline bool add_up_many(const tri_cuda_all2all &e, const combine_args &a, int row, int part,
+                                          patience p) {
   const int end = min((part + 1) * a.own_length, a.vectors), ranks = e.cfg.ranks;
   const unsigned all = (1u << ranks) - 1, with = ranks_with(e, a, e.rank, row);
   bool came = true;
@@ -205,49 +273,48 @@ __device__ static inline bool add_up(const tri_cuda_all2all &e, const combine_ar
   return __all_sync(ALL_LANES, came);
 }
 
-/* Each warp takes a part of a row after another: first of what it gives back, then of what it gets, since a peer may be
- * waiting for the former. All blocks are on the device at once: a block per multiprocessor at most, which leaves half
- * of it to others. A block that is not there yet would have results to send that a peer's waiting blocks need. Of many
- * rows a warp does one of both; see all2all.cuh. */
+/* Half of the blocks send and the others add up; see all2all.cuh. Grid: many_blocks, MANY_THREADS. Launch bounds that
+ * are larger than its blocks leave a fourth of a multiprocessor's registers to others, where all vectors on their way
+ * still have one. */
 template <typename T>
-__global__ __launch_bounds__(COMBINE_THREADS, 2) static void combine_kernel(const __grid_constant__ tri_cuda_all2all e,
-                                                                            const __grid_constant__ combine_args a) {
-  const bool sends = !a.senders || (int)blockIdx.x < a.senders, adds = !a.senders || !sends;
-  int block = blockIdx.x, blocks = gridDim.x;
-  if (!sends) {
-    block -= a.senders;
-    blocks -= a.senders;
-  } else if (a.senders) {
-    blocks = a.senders;
-  }
-  const int first = threadIdx.x / WARP * blocks + block, warps = blocks * (blockDim.x / WARP);
+__global__ __launch_bounds__(MANY_THREADS + 2 * WARP,
+                             2) static void combine_many_kernel(const __grid_constant__ tri_cuda_all2all e,
+                                                                const __grid_constant__ combine_args a) {
+  const int half = gridDim.x / 2, block = blockIdx.x % half, warps = half * (MANY_THREADS / WARP);
+  const int first = threadIdx.x / WARP * half + block;
   const int peers = e.cfg.ranks - 1, sent = a.stride * peers * a.sent_parts, own = a.rows[e.rank] * a.own_parts;
-  const patience p = {0, 0, a.senders ? (unsigned)PAUSE_NS : 0};
   let_next_begin();
   wait_for_previous();
   if (e.rounds->over) return;
   if (!blockIdx.x && !threadIdx.x) e.rounds->combined = e.rounds->dispatched;
-  for (int i = first; sends && i < sent; i += warps) {
-    int pair = i / a.sent_parts, row = pair / peers, to = (e.rank + 1 + pair % peers) % e.cfg.ranks;
-    if (row < a.rows[to]) give_back<T>(e, a, to, row, i % a.sent_parts);
+  if ((int)blockIdx.x < half) {
+    for (int i = first; i < sent; i += warps) {
+      int pair = i / a.sent_parts, row = pair / peers, to = (e.rank + 1 + pair % peers) % e.cfg.ranks;
+      if (row < a.rows[to]) give_back<T>(e, a, to, row, i % a.sent_parts);
+    }
+    return;
   }
-  for (int i = first; adds && i < own; i += warps)
-    if (!add_up<T>(e, a, i / a.own_parts, i % a.own_parts, p)) return;
+  for (int i = first; i < own; i += warps)
+    if (!add_up_many<T>(e, a, i / a.own_parts, i % a.own_parts, patience{0, 0, PAUSE_NS})) return;
 }
 
 /* ---- launches ---- */
 
 /* A warp for each part, up to a block of COMBINE_THREADS on each multiprocessor. */
 template <typename T>
-static void launch_combine(cudaStream_t stream, const tri_cuda_all2all *e, const combine_args &a, int num_sms) {
+static void launch_few(cudaStream_t stream, const tri_cuda_all2all *e, const combine_args &a, int num_sms) {
   int sent = a.stride * (e->cfg.ranks - 1) * a.sent_parts, own = a.rows[e->rank] * a.own_parts;
   int most = sent > own ? sent : own, threads = 128, blocks = most < num_sms ? most : num_sms;
   while (threads < COMBINE_THREADS && blocks * (threads / WARP) < most) threads *= 2;
-  if (a.senders) {
-    blocks = many_shape_of(num_sms).blocks;
-    threads = COMBINE_THREADS;
-  }
   launch_overlapped(combine_kernel<T>, dim3((unsigned)blocks), (unsigned)threads, 0, stream, *e, a);
+}
+
+template <typename T>
+static void launch_combine(cudaStream_t stream, const tri_cuda_all2all *e, const combine_args &a, int num_sms) {
+  if (is_large(e, a.stride))
+    launch_overlapped(combine_many_kernel<T>, dim3((unsigned)many_blocks(num_sms)), MANY_THREADS, 0, stream, *e, a);
+  else
+    launch_few<T>(stream, e, a, num_sms);
 }
 
 void tri_cuda_all2all_combine(cudaStream_t stream, const tri_cuda_all2all *e, const tri_rows_combine *c, int num_sms) {
@@ -264,8 +331,7 @@ void tri_cuda_all2all_combine(cudaStream_t stream, const tri_cuda_all2all *e, co
   for (int r = 0; r < e->cfg.ranks; r++) a.rows[r] = c->rows[r];
   cut_rows(a.vectors, c->stride * (e->cfg.ranks - 1), warps, LEAST, &a.sent_parts, &a.sent_length);
   cut_rows(a.vectors, own ? own : 1, warps, LEAST, &a.own_parts, &a.own_length);
-  if ((int64_t)c->stride * (e->cfg.ranks - 1) * pieces_of(a.vectors) > warps) {
-    a.senders = many_shape_of(num_sms).senders;
+  if (is_large(e, c->stride)) {
     a.sent_length = PIECE;
     a.own_length = PIECE;
     a.sent_parts = pieces_of(a.vectors);
@@ -278,8 +344,13 @@ void tri_cuda_all2all_combine(cudaStream_t stream, const tri_cuda_all2all *e, co
   }
 }
 
+template <typename T> static cudaError_t load_both(void) {
+  cudaError_t e = load_kernel(combine_kernel<T>);
+  return e == cudaSuccess ? load_kernel(combine_many_kernel<T>) : e;
+}
+
 cudaError_t tri_cuda_combine_load(void) {
-  cudaError_t e = load_kernel(combine_kernel<float>);
-  if (e == cudaSuccess) e = load_kernel(combine_kernel<__half>);
-  return e == cudaSuccess ? load_kernel(combine_kernel<__nv_bfloat16>) : e;
+  cudaError_t e = load_both<float>();
+  if (e == cudaSuccess) e = load_both<__half>();
+  return e == cudaSuccess ? load_both<__nv_bfloat16>() : e;
 }

@@ -75,31 +75,27 @@ __device__ static inline void store_choice(const tri_cuda_all2all &e, const disp
   a.all.weights[at] = weight;
 }
 
-/* A row's choices where all threads that send it see them; slots is NULL of a row that this rank does not have. */
+/* A row's choices where all threads that send it see them; is_there: this rank has the row. */
 struct choices {
   const int32_t *slots;
   const float *weights;
+  bool is_there;
 };
 
-__device__ static inline choices choices_of(const tri_cuda_all2all &e, const dispatch_args &a, int row) {
-  size_t first = (size_t)row * (size_t)e.cfg.top_k;
-  if (row >= a.rows[e.rank]) return {};
-  return {a.experts + first, a.weights + first};
-}
+__device__ static inline int32_t slot_of(choices from, int c) { return from.is_there ? from.slots[c] : -1; }
 
 __device__ static inline uint2 choice_to_send(const tri_cuda_all2all &e, choices from, int c) {
-  if (c >= e.cfg.top_k || !from.slots || from.slots[c] < 0) return make_uint2(NOBODY, 0);
+  if (c >= e.cfg.top_k || slot_of(from, c) < 0) return make_uint2(NOBODY, 0);
   return make_uint2((uint32_t)from.slots[c], sendable(__float_as_uint(from.weights[c])));
 }
 
-/* Puts a row's table where this rank has those of all rows, and sends it to the others where it is one of a round: the
- * first row is, there or not. By a block or a warp: `thread` is one of THREADS. */
+/* Puts a row's table where this rank has those of all rows, and sends it to the others where it is one of a round. By a
+ * block or a warp: `thread` is one of THREADS. */
 template <int THREADS>
 __device__ static inline void push_table(const tri_cuda_all2all &e, const dispatch_args &a, uint32_t round, int row,
-                                         int thread, choices from) {
-  const bool is_sent = from.slots || !row;
+                                         bool is_sent, int thread, choices from) {
   for (int c = thread; c < e.cfg.top_k; c += THREADS)
-    store_choice(e, a, e.rank, row, c, from.slots ? from.slots[c] : -1, from.slots ? from.weights[c] : 0);
+    store_choice(e, a, e.rank, row, c, slot_of(from, c), from.is_there ? from.weights[c] : 0);
   for (int i = thread; is_sent && i < (e.cfg.ranks - 1) * e.table_vectors; i += THREADS) {
     int to = (e.rank + 1 + i / e.table_vectors) % e.cfg.ranks, k = i % e.table_vectors;
     uint2 low = choice_to_send(e, from, 2 * k), high = choice_to_send(e, from, 2 * k + 1);
@@ -134,6 +130,42 @@ __device__ static inline void push_vectors(const tri_cuda_all2all &e, const disp
     if (j < count) store_vector(row_in_all(a, e.rank, row), a.row, at + j * STEP, v[j]);
 }
 
+/* Stores vector i of the table of a row of another rank; v: what came of it. Returns whether this rank has one of its
+ * slots. */
+__device__ static inline bool store_table(const tri_cuda_all2all &e, const dispatch_args &a, int source, int row, int i,
+                                          bool came, uint4 v) {
+  int32_t low = came && v.x != NOBODY ? (int32_t)v.x : -1, high = came && v.z != NOBODY ? (int32_t)v.z : -1;
+  store_choice(e, a, source, row, 2 * i, low, __uint_as_float(v.y));
+  store_choice(e, a, source, row, 2 * i + 1, high, __uint_as_float(v.w));
+  return has_slot(e, e.rank, low) | has_slot(e, e.rank, high);
+}
+
+/* Takes the row to its place among all rows, by THREADS threads. A wait that fails leaves the place as it is: the step
+ * is lost, and the error says so. */
+template <int THREADS, bool KEEPS>
+__device__ static inline void await_row(const tri_cuda_all2all &e, const dispatch_args &a, uint32_t round, int source,
+                                        int row, int thread, patience p) {
+  uint4 *box = row_box(e, e.rank, round, source, row);
+  for (int at = thread, count; (count = count_ahead(at, a.row.vectors, THREADS)) > 0; at += AHEAD * THREADS) {
+    uint4 v[AHEAD];
+    if (!receive<KEEPS>(e, box + at, THREADS, count, v, &p)) return;
+#pragma unroll
+    for (int j = 0; j < AHEAD; j++)
+      if (j < count) store_vector(row_in_all(a, source, row), a.row, at + j * THREADS, v[j]);
+  }
+}
+
+/* ---- few rows: a block for each part that is sent, and for each row that comes ---- */
+
+__device__ static inline void take_choices(const tri_cuda_all2all &e, const dispatch_args &a, int row, bool is_there,
+                                           int32_t *slots, float *weights) {
+  size_t first = (size_t)row * (size_t)e.cfg.top_k;
+  for (int c = threadIdx.x; c < e.cfg.top_k; c += WARP) {
+    slots[c] = is_there ? a.experts[first + c] : -1;
+    weights[c] = is_there ? a.weights[first + c] : 0;
+  }
+}
+
 /* Sends a part of a row with block number `block` of stride * parts, once a warp has the row's choices; with ROUTES it
  * makes them. Rows that this rank does not have but others do come to its tables without an expert. Shared memory: the
  * choices, then what routing needs. */
@@ -144,22 +176,19 @@ __device__ static inline void push_part(const tri_cuda_all2all &e, const dispatc
   int32_t *slots = (int32_t *)shared;
   float *weights = (float *)shared + e.cfg.top_k;
   const int row = block / a.parts, part = block % a.parts;
-  const choices given = choices_of(e, a, row);
   const bool is_there = row < a.rows[e.rank];
   const char *x = a.x + (size_t)row * (size_t)a.row.bytes;
   const int end = is_there ? min((part + 1) * a.length, a.row.vectors) : 0;
   int at = part * a.length + threadIdx.x, count = count_ahead(at, end, BLOCK_THREADS);
   uint4 v[AHEAD];
   load_vectors<BLOCK_THREADS>(a, x, at, count, v); /* while the choices are made */
-  if (threadIdx.x < WARP && ROUTES && is_there) route_token(route, row, shared + e.cfg.top_k, slots, weights);
-  for (int c = threadIdx.x; c < e.cfg.top_k && !ROUTES && is_there; c += BLOCK_THREADS) {
-    slots[c] = given.slots[c];
-    weights[c] = given.weights[c];
-  }
+  if (threadIdx.x < WARP && ROUTES && is_there)
+    route_token(route, row, shared + e.cfg.top_k, slots, weights);
+  else if (threadIdx.x < WARP)
+    take_choices(e, a, row, is_there, slots, weights);
   __syncthreads();
-  const choices own = is_there ? choices{slots, weights} : choices{};
-  const unsigned ranks = is_there ? ranks_with(e, slots) : 0;
-  if (!part) push_table<BLOCK_THREADS>(e, a, round, row, threadIdx.x, own);
+  const unsigned ranks = ranks_with(e, slots);
+  if (!part) push_table<BLOCK_THREADS>(e, a, round, row, is_there || !row, threadIdx.x, choices{slots, weights, true});
   while (count) {
     push_vectors<BLOCK_THREADS>(e, a, round, row, ranks, at, count, v);
     at += AHEAD * BLOCK_THREADS;
@@ -168,93 +197,44 @@ __device__ static inline void push_part(const tri_cuda_all2all &e, const dispatc
   }
 }
 
-/* Sends part number `piece` of stride * parts of many rows, by a warp. The table goes after the row's last part: who
- * waits for the row looks at its table alone until then. */
-__device__ static inline void push_piece(const tri_cuda_all2all &e, const dispatch_args &a, uint32_t round, int piece) {
-  const int row = piece / a.parts, part = piece % a.parts, lane = threadIdx.x % WARP;
-  const choices own = choices_of(e, a, row);
-  const int at = part * a.length + lane, end = own.slots ? min((part + 1) * a.length, a.row.vectors) : 0;
-  const int count = count_ahead(at, end, WARP);
-  uint4 v[AHEAD];
-  load_vectors<WARP>(a, a.x + (size_t)row * (size_t)a.row.bytes, at, count, v);
-  const unsigned ranks = own.slots ? ranks_with(e, own.slots) : 0;
-  push_vectors<WARP>(e, a, round, row, ranks, at, count, v);
-  if (part == a.parts - 1) push_table<WARP>(e, a, round, row, lane, own);
-}
-
-/* Threads that receive rows together: `thread` is one of `THREADS`, which meet at a barrier of their own. */
-template <int THREADS> struct team {
-  int thread, barrier; /* barrier: 0 is that of a block */
-  __device__ void meet(void) const {
-    __syncwarp(); /* lanes may have waited for different vectors */
-    asm volatile("bar.sync %0, %1;" ::"r"(barrier), "n"(THREADS) : "memory");
-  }
-};
-
-/* A row's table, by a warp, if it comes. Returns whether this rank has one of its slots; *lost: it has not come. */
+/* A row's table, by a warp. Returns whether this rank has one of its slots. */
 __device__ static inline bool await_table(const tri_cuda_all2all &e, const dispatch_args &a, uint32_t round, int source,
-                                          int row, bool *lost, patience p) {
-  const bool comes = row < max(a.rows[source], 1) && !*lost;
+                                          int row) {
+  const bool comes = row < max(a.rows[source], 1);
   uint4 *box = table_box(e, e.rank, round, source, row);
-  bool has_own = false, failed = false;
-  for (int i = threadIdx.x % WARP; i < e.table_vectors; i += WARP) {
+  bool has_own = false;
+  patience p = {};
+  for (int i = threadIdx.x; i < e.table_vectors; i += WARP) {
     uint4 v[AHEAD] = {};
-    bool came = comes && receive(e, box + i, 0, 1, v, &p);
-    int32_t low = came && v[0].x != NOBODY ? (int32_t)v[0].x : -1,
-            high = came && v[0].z != NOBODY ? (int32_t)v[0].z : -1;
-    failed |= comes && !came;
-    store_choice(e, a, source, row, 2 * i, low, __uint_as_float(v[0].y));
-    store_choice(e, a, source, row, 2 * i + 1, high, __uint_as_float(v[0].w));
-    has_own |= has_slot(e, e.rank, low) | has_slot(e, e.rank, high);
+    bool came = comes && receive<false>(e, box + i, 0, 1, v, &p);
+    has_own |= store_table(e, a, source, row, i, came, v[0]);
   }
-  *lost |= __any_sync(ALL_LANES, failed);
   return __any_sync(ALL_LANES, has_own);
 }
 
-/* Takes the row to its place among all rows. A wait that fails leaves the place as it is: the step is lost, and the
- * error says so. */
-template <int THREADS>
-__device__ static inline void await_row(const tri_cuda_all2all &e, const dispatch_args &a, uint32_t round, int source,
-                                        int row, int thread, patience p) {
-  uint4 *box = row_box(e, e.rank, round, source, row);
-  for (int at = thread, count; (count = count_ahead(at, a.row.vectors, THREADS)) > 0; at += AHEAD * THREADS) {
-    uint4 v[AHEAD];
-    if (!receive(e, box + at, THREADS, count, v, &p)) return;
-#pragma unroll
-    for (int j = 0; j < AHEAD; j++)
-      if (j < count) store_vector(row_in_all(a, source, row), a.row, at + j * THREADS, v[j]);
+/* Brings a row of another rank to its place with block number `block` of stride * (ranks - 1): its table, and it where
+ * it is wanted here. */
+__device__ static inline void await_block(const tri_cuda_all2all &e, const dispatch_args &a, uint32_t round,
+                                          int block) {
+  __shared__ bool is_wanted;
+  const int peers = e.cfg.ranks - 1, row = block / peers, source = (e.rank + 1 + block % peers) % e.cfg.ranks;
+  if (threadIdx.x < WARP) {
+    bool has_own = await_table(e, a, round, source, row);
+    if (!threadIdx.x) is_wanted = has_own;
   }
+  __syncthreads();
+  if (is_wanted) await_row<BLOCK_THREADS, false>(e, a, round, source, row, threadIdx.x, patience{});
 }
 
-/* Brings rows of other ranks to their places, each by a team: its table, and it where it is wanted here. Of stride *
- * (ranks - 1) rows this team takes number `first` and every `step`-th after it. is_wanted: in shared memory, [2] of the
- * team. One of them is written while the other one may still be read, and a team that writes one again has met since
- * all have read it. */
-template <int THREADS>
-__device__ static inline void await_rows(const tri_cuda_all2all &e, const dispatch_args &a, uint32_t round, int first,
-                                         int step, team<THREADS> t, bool *is_wanted, patience p) {
-  const int peers = e.cfg.ranks - 1, rows = a.stride * peers;
-  bool lost = false;
-  for (int i = first, turn = 0; i < rows; i += step, turn ^= 1) {
-    const int row = i / peers, source = (e.rank + 1 + i % peers) % e.cfg.ranks;
-    if (t.thread < WARP) {
-      bool has_own = await_table(e, a, round, source, row, &lost, p);
-      if (!t.thread) is_wanted[turn] = has_own;
-    }
-    t.meet();
-    if (is_wanted[turn]) await_row<THREADS>(e, a, round, source, row, t.thread, p);
-  }
-}
-
-/* Few rows: sends with `pushes` blocks and receives with those after them, one for each row, all on the device at once,
- * so that no end of a kernel lies between the two. A round's number is that of the combines: they have all ended when
- * its rows are sent. Grid stride * (parts + ranks - 1), 256 threads. */
+/* Sends with `pushes` blocks and receives with those after them: in one kernel where the device has room for all of
+ * them at once, so that no end of a kernel lies between the two, else in one of each kind. Blocks begin in their order,
+ * and those that send wait for none. A round's number is that of the combines: they have all ended when its rows are
+ * sent. Grid up to stride * (parts + ranks - 1), 256 threads. */
 template <bool ROUTES>
 __global__ __launch_bounds__(BLOCK_THREADS) static void dispatch_kernel(
     const __grid_constant__ tri_cuda_all2all e, const __grid_constant__ dispatch_args a,
     const __grid_constant__ tri_moe_route_args route, int pushes) {
-  __shared__ bool is_wanted[2];
-  const int block = blockIdx.x, awaits = gridDim.x - pushes;
+  const int block = blockIdx.x;
   let_next_begin();
   wait_for_previous();
   if (e.rounds->over) return;
@@ -264,30 +244,95 @@ __global__ __launch_bounds__(BLOCK_THREADS) static void dispatch_kernel(
     return;
   }
   if (block == pushes && !threadIdx.x) e.rounds->dispatched = round + 1;
-  await_rows(e, a, round, block - pushes, awaits, team<BLOCK_THREADS>{(int)threadIdx.x, 0}, is_wanted, patience{});
+  await_block(e, a, round, block - pushes);
 }
 
-/* Many rows; see all2all.cuh. Those that send wait for no peer, so that no order of blocks could make two devices wait
- * for each other. Grid: `senders`, and the blocks that receive, with a team of TEAM threads for each row. */
+/* ---- many rows; see all2all.cuh ---- */
+
 enum { TEAM = 128, TEAMS = MANY_THREADS / TEAM };
 
+/* Sends part number `piece` of stride * parts, by a warp. The table goes after the row's last part: who waits for the
+ * row looks at its table alone until then. */
+__device__ static inline void push_piece(const tri_cuda_all2all &e, const dispatch_args &a, uint32_t round, int piece) {
+  const int row = piece / a.parts, part = piece % a.parts, lane = threadIdx.x % WARP;
+  const size_t first = (size_t)row * (size_t)e.cfg.top_k;
+  const choices own = {a.experts + first, a.weights + first, row < a.rows[e.rank]};
+  const int at = part * a.length + lane, end = own.is_there ? min((part + 1) * a.length, a.row.vectors) : 0;
+  const int count = count_ahead(at, end, WARP);
+  uint4 v[AHEAD];
+  load_vectors<WARP>(a, a.x + (size_t)row * (size_t)a.row.bytes, at, count, v);
+  const unsigned ranks = own.is_there ? ranks_with(e, own.slots) : 0;
+  push_vectors<WARP>(e, a, round, row, ranks, at, count, v);
+  if (part == a.parts - 1) push_table<WARP>(e, a, round, row, own.is_there || !row, lane, own);
+}
+
+/* Threads that receive rows together: the first TEAM of a block or the others, each with a barrier of their own. Its
+ * number is no variable, with which a block would take all barriers that there are. */
+struct team {
+  int number, thread;
+  __device__ void meet(void) const {
+    __syncwarp(); /* lanes may have waited for different vectors */
+    if (number)
+      asm volatile("bar.sync 1, %0;" ::"n"((int)TEAM) : "memory");
+    else
+      asm volatile("bar.sync 0, %0;" ::"n"((int)TEAM) : "memory");
+  }
+};
+
+/* A row's table, by a warp, if it comes; *lost: it has not. Returns whether this rank has one of its slots. */
+__device__ static inline bool await_table(const tri_cuda_all2all &e, const dispatch_args &a, uint32_t round, int source,
+                                          int row, bool *lost, patience p) {
+  const bool comes = row < max(a.rows[source], 1) && !*lost;
+  uint4 *box = table_box(e, e.rank, round, source, row);
+  bool has_own = false, failed = false;
+  for (int i = threadIdx.x % WARP; i < e.table_vectors; i += WARP) {
+    uint4 v[AHEAD] = {};
+    bool came = comes && receive<true>(e, box + i, 0, 1, v, &p);
+    failed |= comes && !came;
+    has_own |= store_table(e, a, source, row, i, came, v[0]);
+  }
+  *lost |= __any_sync(ALL_LANES, failed);
+  return __any_sync(ALL_LANES, has_own);
+}
+
+/* Brings rows of other ranks to their places, each by a team: its table, and it where it is wanted here. Of stride *
+ * (ranks - 1) rows this team takes number `first` and every `step`-th after it. is_wanted: in shared memory, [2] of the
+ * team. One of them is written while the other one may still be read, and a team that writes one again has met since
+ * all have read it. */
+__device__ static inline void await_rows(const tri_cuda_all2all &e, const dispatch_args &a, uint32_t round, int first,
+                                         int step, team t, bool *is_wanted) {
+  const int peers = e.cfg.ranks - 1, rows = a.stride * peers;
+  const patience p = {0, 0, PAUSE_NS};
+  bool lost = false;
+  for (int i = first, turn = 0; i < rows; i += step, turn ^= 1) {
+    const int row = i / peers, source = (e.rank + 1 + i % peers) % e.cfg.ranks;
+    if (t.thread < WARP) {
+      bool has_own = await_table(e, a, round, source, row, &lost, p);
+      if (!t.thread) is_wanted[turn] = has_own;
+    }
+    t.meet();
+    if (is_wanted[turn]) await_row<TEAM, true>(e, a, round, source, row, t.thread, p);
+  }
+}
+
+/* Grid: many_blocks, MANY_THREADS. Those of the second half receive, with a team of TEAM threads for each row. */
 __global__ __launch_bounds__(MANY_THREADS,
-                             2) static void dispatch_many_kernel(const __grid_constant__ tri_cuda_all2all e,
-                                                                 const __grid_constant__ dispatch_args a, int senders) {
+                             4) static void dispatch_many_kernel(const __grid_constant__ tri_cuda_all2all e,
+                                                                 const __grid_constant__ dispatch_args a) {
   __shared__ bool is_wanted[TEAMS][2];
-  const int block = blockIdx.x, receivers = gridDim.x - senders, in_block = threadIdx.x / TEAM;
+  const int half = gridDim.x / 2, block = blockIdx.x % half, warp = threadIdx.x / WARP, in_block = threadIdx.x / TEAM;
   let_next_begin();
   wait_for_previous();
   if (e.rounds->over) return;
   const uint32_t round = e.rounds->combined;
-  if (block < senders) {
-    const int warps = senders * (blockDim.x / WARP);
-    for (int i = threadIdx.x / WARP * senders + block; i < a.stride * a.parts; i += warps) push_piece(e, a, round, i);
+  if ((int)blockIdx.x < half) {
+    for (int i = warp * half + block; i < a.stride * a.parts; i += half * (MANY_THREADS / WARP))
+      push_piece(e, a, round, i);
     return;
   }
-  if (block == senders && !threadIdx.x) e.rounds->dispatched = round + 1;
-  await_rows(e, a, round, in_block * receivers + block - senders, receivers * (blockDim.x / TEAM),
-             team<TEAM>{(int)threadIdx.x % TEAM, 1 + in_block}, is_wanted[in_block], patience{0, 0, PAUSE_NS});
+  if (!block && !threadIdx.x) e.rounds->dispatched = round + 1;
+  await_rows(e, a, round, in_block * half + block, half * TEAMS, team{in_block, (int)threadIdx.x % TEAM},
+             is_wanted[in_block]);
 }
 
 /* Routes the rows of this rank, a warp each, to their place among all choices. Shared memory: route_bytes for each
@@ -318,18 +363,22 @@ static size_t route_bytes(const tri_moe_route_args *route) {
 
 bool tri_cuda_all2all_routes(const tri_moe_route_args *route) { return route_bytes(route) <= SHARED_BYTES; }
 
+/* A block of another kernel may still have a multiprocessor, and this one's take no more than half of it each. */
 template <bool ROUTES>
 static void launch_few(cudaStream_t stream, const tri_cuda_all2all *e, const dispatch_args &a,
-                       const tri_moe_route_args &route, size_t shared, int pushes, int awaits) {
-  launch_overlapped(dispatch_kernel<ROUTES>, dim3((unsigned)(pushes + awaits)), BLOCK_THREADS, shared, stream, *e, a,
+                       const tri_moe_route_args &route, size_t shared, bool at_once) {
+  const int pushes = a.stride * a.parts, awaits = a.stride * (e->cfg.ranks - 1), first = at_once ? awaits : 0;
+  launch_overlapped(dispatch_kernel<ROUTES>, dim3((unsigned)(pushes + first)), BLOCK_THREADS, shared, stream, *e, a,
                     route, pushes);
+  if (!at_once)
+    launch_overlapped(dispatch_kernel<false>, dim3((unsigned)awaits), BLOCK_THREADS, 0, stream, *e, a,
+                      tri_moe_route_args{}, 0);
 }
 
 /* Routing comes first: all rows' at once take little longer than one's, which every block that sends would wait for. */
 static void launch_many(cudaStream_t stream, const tri_cuda_all2all *e, dispatch_args a,
                         const tri_moe_route_args *route, int num_sms) {
   int rows = a.rows[e->rank], warps = ROUTE_WARPS;
-  many_shape s = many_shape_of(num_sms);
   size_t own = (size_t)e->rank * (size_t)a.stride * (size_t)e->cfg.top_k;
   a.length = PIECE;
   a.parts = pieces_of(a.row.vectors);
@@ -341,9 +390,11 @@ static void launch_many(cudaStream_t stream, const tri_cuda_all2all *e, dispatch
     a.experts = a.all.experts + own;
     a.weights = a.all.weights + own;
   }
-  launch_overlapped(dispatch_many_kernel, dim3((unsigned)s.blocks), MANY_THREADS, 0, stream, *e, a, s.senders);
+  launch_overlapped(dispatch_many_kernel, dim3((unsigned)many_blocks(num_sms)), MANY_THREADS, 0, stream, *e, a);
 }
 
+/* Teams receive one row after another, which takes longer than the link where these are more than the teams and short:
+ * such rows have a block each, in a kernel of their own. */
 void tri_cuda_all2all_dispatch(cudaStream_t stream, const tri_cuda_all2all *e, const tri_rows_dispatch *d,
                                int num_sms) {
   size_t bytes = (size_t)e->cfg.hidden * element_bytes(e->cfg.type), shared = (size_t)e->cfg.top_k * sizeof(double);
@@ -358,13 +409,14 @@ void tri_cuda_all2all_dispatch(cudaStream_t stream, const tri_cuda_all2all *e, c
   a.stride = d->stride;
   for (int r = 0; r < e->cfg.ranks; r++) a.rows[r] = d->rows[r];
   cut_rows(e->row_vectors, d->stride, 2 * num_sms, BLOCK_THREADS, &a.parts, &a.length);
-  int pushes = d->stride * a.parts, awaits = d->stride * (e->cfg.ranks - 1);
-  if (pushes + awaits > num_sms)
+  int awaits = d->stride * (e->cfg.ranks - 1);
+  bool at_once = d->stride * a.parts + awaits <= num_sms;
+  if (!at_once && (is_large(e, d->stride) || awaits <= num_sms * TEAMS))
     launch_many(stream, e, a, d->route, num_sms);
   else if (d->route)
-    launch_few<true>(stream, e, a, *d->route, route_bytes(d->route), pushes, awaits);
+    launch_few<true>(stream, e, a, *d->route, route_bytes(d->route), at_once);
   else
-    launch_few<false>(stream, e, a, tri_moe_route_args{}, shared, pushes, awaits);
+    launch_few<false>(stream, e, a, tri_moe_route_args{}, shared, at_once);
 }
 
 cudaError_t tri_cuda_dispatch_load(void) {
