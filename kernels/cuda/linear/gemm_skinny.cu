@@ -221,10 +221,12 @@ bool tri_cuda_skinny_fits(const tri_linear_args *a) {
 static int steps_of(const tri_linear_args *a) { return (a->w.k + STEP - 1) / STEP; }
 static int slabs_of(const tri_linear_args *a) { return (a->w.n + OUTPUTS - 1) / OUTPUTS; }
 
-/* Larger GEMMs gain less from an early begin than they lose to the others' rate. */
+/* Larger GEMMs gain less from an early begin than they lose to the others' rate. With few rows that is so, too, of
+ * those with more inputs than outputs: they follow a large GEMM, which leaves them no room to begin early. */
 bool tri_cuda_skinny_pays(const tri_linear_args *a, int num_sms) {
-  bool few = a->x.rows <= FEW_ROWS && (int64_t)a->w.n * a->w.k * 2 < (int64_t)FEW_MIB << 20;
-  return !few && (int64_t)slabs_of(a) * steps_of(a) <= (int64_t)MOST_STEPS * BLOCKS_AT_ONCE * num_sms;
+  bool small = (int64_t)a->w.n * a->w.k * 2 < (int64_t)FEW_MIB << 20, few = a->x.rows <= FEW_ROWS;
+  return !(few && (small || a->w.k > a->w.n)) &&
+         (int64_t)slabs_of(a) * steps_of(a) <= (int64_t)MOST_STEPS * BLOCKS_AT_ONCE * num_sms;
 }
 
 /* Parts that k may have. Clusters of 5 to 7 leave more of a device empty than they save. */
