@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Tests for a machine with an NVIDIA device, where the CUDA toolkit and the packages of scripts/install-deps.sh are:
 #   tests/gpu.sh quick     builds; every op against the reference, every checkpoint in every type, and with streamed weights
+#   tests/gpu.sh replays   builds; 10,000 decode steps of every decoder, most of them replayed, give the same bits
 #   tests/gpu.sh sanitize  builds; every op on small shapes under compute-sanitizer (memcheck, initcheck, racecheck)
 #   tests/gpu.sh multi     builds; all-reduces, transfers and the exchange of rows over two devices, and over four and eight where they are; every checkpoint in float32
 #                          over two devices, tensor and pipeline parallel, and over four where they are, and in bfloat16 with sums of it
@@ -33,6 +34,12 @@ quick() {
   tests/modelcheck/all.sh "$bin/modelcheck" "$data" cuda || return
   tests/modelcheck/all.sh "$bin/modelcheck" "$data" cuda-streamed || return
   tests/modelcheck/all.sh "$bin/modelcheck" "$data" cuda-host-experts
+}
+
+replays() {
+  local data
+  data=$(checkpoints) || return
+  tests/modelcheck/all.sh "$bin/modelcheck" "$data" cuda-replays
 }
 
 sanitize() {
@@ -131,7 +138,7 @@ crowd() { # LAYOUT
 }
 
 case ${1:-} in
-quick | sanitize | multi | serve) build && "$1" ;;
+quick | replays | sanitize | multi | serve) build && "$1" ;;
 killed) build && "$@" ;;
-*) sed -n '3,12s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+*) sed -n '3,13s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac

@@ -8,6 +8,8 @@
 #   cuda-streamed  one rank on a device, every decoder with its weights from the host's memory or from packs
 #   cuda-experts-N  every model with experts over 2 or 4 devices, its experts shared, in shards and without
 #   cuda-TPxPP   so many ranks, each on a device of its own, in float32
+#   cuda-replays  one rank on a device, in float16: 10,000 decode steps of every decoder, most of them replayed, with
+#                the same bits
 #   cuda-bf16-sums-N  2 or 4 tensor ranks, in bfloat16 with their sums in it, as those of long prompts are
 #   experts      every model with experts, these shared among ranks (-ep), in other slots and with copies, too
 #   shards       the same in shards (-dp) that exchange rows; shards-more: in every form
@@ -87,6 +89,7 @@ single() {
   pattern='*'
   every '' 0 --quantization int8
   every '' 0 --quantization w8a8
+  for name in llama_odd mixtral_odd deepseek_v3_odd; do check 0 0 "$checkpoints/$name" --replays 300; done
   every 'deepseek_v3 deepseek_v3_direct' 0 --quantization fp8 # a flipped expert moves half of their prompts
   stored '' 0 --backend ref
   stored '' 0 --dtype bfloat16 --limit 1e-3
@@ -497,6 +500,12 @@ on_cuda() {
   every '' 0 --backend cuda --quantization int8 --limit 6e-2 # sums in another order move deepseek_v3_direct from 4.8e-2 to 5.4e-2
 }
 
+on_cuda_replays() {
+  "$modelcheck" --backend cuda "$checkpoints/llama" 2>&1 | grep 'backend cuda: ' && exit 77
+  every "$quantized" 0 --backend cuda --dtype float16 --replays 10000
+  every "$quantized" 0 --backend cuda --quantization int8 --limit 6e-2 --replays 2000
+}
+
 # The limits, and the models that are left out, are those of one rank, and deepseek_v3_odd: its prompt of one token comes to 0.16 over two ranks,
 # its others are as close as over one. So it is where an expert flips, as in those that are left out of one rank's runs.
 on_cuda_bf16_sums() { # RANKS
@@ -529,6 +538,7 @@ single) single ;;
 single-more) single_more ;;
 cuda) on_cuda ;;
 cuda-streamed) on_cuda_streamed ;;
+cuda-replays) on_cuda_replays ;;
 cuda-bf16-sums-*) on_cuda_bf16_sums "${what##*-}" ;;
 cuda-host-experts) on_cuda_host_experts ;;
 host-experts) host_experts ;;

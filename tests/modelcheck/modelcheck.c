@@ -97,6 +97,8 @@ static const tri_option options[] = {
      .help = "so many of each such layer are computed by the backend, other ones in every few steps"},
     {TRI_OPT(struct mc_args, pooling), .name = "pooling", .choices = tri_pooling_names, .fallback = "model",
      .help = "what an encoder without a classifier makes of a sequence"},
+    {TRI_OPT(struct mc_args, replays), .name = "replays", .min = 0, .max = 1 << 24, .fallback = "0",
+     .help = "so many decode steps more, which must give the bits of the first time"},
     {TRI_OPT(struct mc_args, limit), .name = "limit", .min = 0, .max = 1, .fallback = "0",
      .help = "largest normalised squared error; 0: by type (float32 1e-11, or more where "
              "DIR/expected.safetensors says that the reference errs more, int8 5e-2, w8a8 1e-1, 16 bits as "
@@ -290,8 +292,10 @@ void mc_add(struct mc_check *c, int slot, tri_seq_kind kind, int flags, int star
                     .first_block = (uint32_t)first,
                     .num_blocks = (uint32_t)(end - first),
                     .rope_len = (uint32_t)rope_len};
-  static const tri_sample_params greedy = {.top_p = 1, .repetition_penalty = 1, .num_logprobs = -1};
-  tri_plan_add(c->writer, &s, ids, blocks, flags & TRI_SEQ_FLAG_PARAMS ? &greedy : NULL, (uint32_t)(start + n));
+  static const tri_sample_params greedy = {.top_p = 1, .repetition_penalty = 1, .num_logprobs = -1},
+                                 scored = {.top_p = 1, .repetition_penalty = 1, .num_logprobs = 5};
+  const tri_sample_params *params = c->a.replays ? &scored : &greedy;
+  tri_plan_add(c->writer, &s, ids, blocks, flags & TRI_SEQ_FLAG_PARAMS ? params : NULL, (uint32_t)(start + n));
 }
 
 double mc_nmse(const float *got, const float *want, size_t n) {
@@ -303,8 +307,7 @@ double mc_nmse(const float *got, const float *want, size_t n) {
   return norm > 0 ? err / norm : err;
 }
 
-/* Feeds prompt i; *token is the first greedy one. */
-static tri_status feed_prompt(struct mc_check *c, int i, uint32_t *token) {
+tri_status mc_feed_prompt(struct mc_check *c, int i, uint32_t *token) {
   uint32_t ids[MAX_ROWS];
   int n = c->exp.len[i], chunk = c->a.chunk ? c->a.chunk : n;
   tri_step_token sampled[MAX_PROMPTS];
@@ -397,8 +400,14 @@ static tri_status compare_logits(struct mc_check *c, int i, double *error) {
   return TRI_OK;
 }
 
-/* All sequences decode together, unobserved, so that a backend may record and replay the steps. */
-static tri_status decode(struct mc_check *c, uint32_t tokens[][MAX_GREEDY]) {
+static void hash_sample(struct mc_check *c, const tri_sample_result *s) {
+  c->sampled = tri_hash_bytes(c->sampled, &s->token, sizeof s->token);
+  if (!c->a.replays) return;
+  c->sampled = tri_hash_bytes(c->sampled, &s->logprob, sizeof s->logprob);
+  c->sampled = tri_hash_bytes(c->sampled, s->top_logprobs, (size_t)s->num_top * sizeof *s->top_logprobs);
+}
+
+tri_status mc_decode(struct mc_check *c, uint32_t tokens[][MAX_GREEDY]) {
   tri_step_token sampled[MAX_PROMPTS];
   tri_step_result r = {.tokens = sampled};
   c->trace.looks = false;
@@ -409,7 +418,10 @@ static tri_status decode(struct mc_check *c, uint32_t tokens[][MAX_GREEDY]) {
       mc_add(c, i, TRI_SEQ_DECODE, TRI_SEQ_FLAG_SAMPLE, c->exp.len[i] + k - 1, 1, &tokens[i][k - 1], 0);
     }
     TRI_CHECK(mc_run_step(c, &r));
-    for (int n = 0; n < c->exp.num_prompts; n++) tokens[prompt_of(c, n)][k] = sampled[n].sample.token;
+    for (int n = 0; n < c->exp.num_prompts; n++) {
+      tokens[prompt_of(c, n)][k] = sampled[n].sample.token;
+      hash_sample(c, &sampled[n].sample);
+    }
   }
   return TRI_OK;
 }
@@ -455,14 +467,15 @@ static tri_status check_prompts(struct mc_check *c, bool *right) {
   TRI_TRY(wait_steps(c, c->replica.p.dp_rank));
   for (int n = 0; n < c->exp.num_prompts; n++) {
     int i = prompt_of(c, n);
-    TRI_TRY(feed_prompt(c, i, &tokens[i][0]));
+    TRI_TRY(mc_feed_prompt(c, i, &tokens[i][0]));
     TRI_TRY(compare_logits(c, i, &errors[i]));
     if (i == 0) TRI_TRY(mc_compare_hidden(c, &worst_hidden));
   }
-  TRI_TRY(decode(c, tokens));
+  TRI_TRY(mc_decode(c, tokens));
   TRI_TRY(wait_steps(c, dp - 1 - c->replica.p.dp_rank));
   *right = judge(c, tokens, errors, &worst);
   if (!c->rounds) *right &= mc_hidden_right(c, worst_hidden);
+  TRI_TRY(mc_replay(c, right));
   TRI_TRY(mc_check_reads(c, right));
   show_hot(c);
   wrong = !*right;

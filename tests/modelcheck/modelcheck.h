@@ -10,7 +10,7 @@ enum { MAX_PROMPTS = 16, MAX_GREEDY = 64, MAX_ROWS = 4096, MC_SEARCHES = 3 };
 struct mc_args {
   int tp, pp, dp, ep, all2all, all2all_rows, threads, chunk, block_size;
   const char *backend;
-  int dtype, kv_dtype, quantization, pooling;
+  int dtype, kv_dtype, quantization, pooling, replays;
   int offload, gpu_layers, ring_parts, chunk_tokens, max_in_cpu, n_cpu_moe, hot_experts;
   const char *nvme_path;
   bool deterministic, bf16_sums, move_experts, cpu_moe;
@@ -71,7 +71,8 @@ struct mc_check {
   uint64_t step, moves; /* moves: a seed */
   char *plan;
   size_t plan_cap;
-  uint64_t bits; /* a hash of all prompts' logits */
+  uint64_t bits;    /* a hash of all prompts' logits, */
+  uint64_t sampled; /* and of what all decodes sampled */
 };
 
 /* n numbers out of the backend's memory. */
@@ -88,6 +89,15 @@ double mc_nmse(const float *got, const float *want, size_t n);
 tri_status mc_collect(struct mc_check *c, int from, float *data, size_t count);
 tri_status mc_compare_hidden(struct mc_check *c, double *worst);
 
+/* Feeds prompt i; *token is the first greedy one. */
+tri_status mc_feed_prompt(struct mc_check *c, int i, uint32_t *token);
+/* All sequences decode together, unobserved, so that a backend may record and replay the steps. tokens: the first of
+ * each prompt, and afterwards the others. */
+tri_status mc_decode(struct mc_check *c, uint32_t tokens[][MAX_GREEDY]);
+
+/* replays.c: *right false where a decode step, of --replays of them, does not give the bits of the first time. Every
+ * rank calls it. */
+tri_status mc_replay(struct mc_check *c, bool *right);
 /* encoders.c */
 tri_status mc_encoder_prepare(struct mc_check *c, const tri_model_config *model);
 void mc_see_encoder_output(void *ctx, const tri_encoder_output *e);
