@@ -24,6 +24,8 @@ typedef struct tensor {
   int least, most, unit; /* of "bytes" and "integers" */
   int group;             /* of "order" */
   int twice;             /* the row that is doubled; -1: none */
+  int first, last;       /* rows at either end that are multiplied by `factor` */
+  float factor;
 } tensor;
 
 typedef struct recipe {
@@ -59,6 +61,7 @@ static bool read_tensor(const char *line, tensor *t) {
   t->rest = line + used;
   t->count = elements(t->shape);
   t->twice = -1;
+  t->first = t->last = 0;
   tri_dtype type;
   if (t->count == 0 || !tri_dtype_from_safetensors(t->dtype, &type)) return false;
   t->size = tri_dtype_size(type);
@@ -69,6 +72,8 @@ static bool read_tensor(const char *line, tensor *t) {
     return sscanf(t->rest, "%zu %d", &t->offset, &t->group) == 2 && t->group > 0 && type == TRI_I32;
   if (strcmp(t->how, "normal") != 0) return true;
   int words = sscanf(t->rest, "%zu %g %g twice %d", &t->offset, &t->mean, &t->std, &t->twice);
+  int ends = sscanf(t->rest, "%zu %g %g ends %d %d %g", &t->offset, &t->mean, &t->std, &t->first, &t->last, &t->factor);
+  if (ends != 3 && (ends != 6 || t->first < 0 || t->last < 0)) return false;
   return (words == 3 || words == 4) && t->count >= 16 && t->offset <= MOST_ELEMENTS;
 }
 
@@ -145,9 +150,11 @@ static void fill_normal(const tensor *t, const recipe *r, tri_dtype type, unsign
   float *values = need(malloc(t->count * sizeof *values));
   normal_fill(r->uniforms + t->offset, t->mean, t->std, values, t->count);
   const char *last = strrchr(t->shape, ',');
-  size_t cols = last == NULL ? t->count : strtoul(last + 1, NULL, 10);
+  size_t cols = last == NULL ? t->count : strtoul(last + 1, NULL, 10), rows = t->count / cols;
   for (size_t i = 0; i < t->count; i++) {
-    float factor = t->twice >= 0 && i / cols == (size_t)t->twice ? 2.0f : 1.0f;
+    size_t row = i / cols;
+    float factor = t->twice >= 0 && row == (size_t)t->twice ? 2.0f : 1.0f;
+    if (row < (size_t)t->first || row + (size_t)t->last >= rows) factor = t->factor;
     store(out, type, i, values[i] * factor);
   }
   free(values);

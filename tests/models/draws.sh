@@ -20,6 +20,7 @@ refused 's/ normal 0 0 0.6/ uniform 0 0 0.6/'
 refused 's/ normal 0 0 0.6/ bits 00ff/'
 refused 's/ normal 0 0 0.6/ bytes 0 255/'
 refused 's/ normal 0 0 0.6/ order 0 32/'
+refused 's/ normal 0 0 0.6/ normal 0 0 0.6 ends 1 -1 2/'
 refused 's/^tensor F16 211,64/tensor F16 211,99999999999/'
 "$draw" "$data/llama_bias" || exit 1
 echo "recipes are found again, and wrong ones refused"

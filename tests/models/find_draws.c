@@ -24,11 +24,21 @@ typedef struct draws {
   size_t n;
 } draws;
 
+/* What was done to rows after they were drawn. */
+typedef struct change {
+  int twice;       /* this one was doubled (make_seq2seq.py); -1: none */
+  int first, last; /* so many at either end were multiplied by `factor`: of tokens that shall be rare */
+  float factor;
+} change;
+
+static const change changes[] = {{-1, 0, 0, 1}, {0, 0, 0, 1}, {1, 0, 0, 1},
+                                 {2, 0, 0, 1},  {3, 0, 0, 1}, {-1, 3, 8, 0.1f}};
+
 typedef struct found {
   size_t offset;
   float mean;
   char std[24];
-  int twice;
+  change change;
 } found;
 
 static void die(const char *what) {
@@ -49,6 +59,13 @@ static double half_step(double value, tri_dtype type) {
   return ldexp(1, exponent - precision[type]) + fabs(value) * 0x1p-22;
 }
 
+/* The factor of an element of a tensor whose rows have `cols` elements. */
+static float factor_of(const change *c, size_t i, size_t cols, size_t count) {
+  size_t row = i / cols, rows = count / cols;
+  if (c->twice >= 0 && row == (size_t)c->twice) return 2;
+  return row < (size_t)c->first || row + (size_t)c->last >= rows ? c->factor : 1;
+}
+
 /* Narrows [*least, *most] to the deviations that make `value` of the draw `z`. */
 static bool narrow(double value, double reach, double mean, double z, double *least, double *most) {
   double a = (value - reach - mean) / z, b = (value + reach - mean) / z;
@@ -62,10 +79,8 @@ static bool is_so(const tri_st_tensor *t, const void *data, const found *f, cons
                   void *drawn) {
   normal_fill(d->u + f->offset, f->mean, strtof(f->std, NULL), values, count);
   size_t cols = (size_t)t->shape[t->rank - 1];
-  for (size_t i = 0; i < count; i++) {
-    float factor = f->twice >= 0 && i / cols == (size_t)f->twice ? 2.0f : 1.0f;
-    tri_store_f32(drawn, t->dtype, i, values[i] * factor);
-  }
+  for (size_t i = 0; i < count; i++)
+    tri_store_f32(drawn, t->dtype, i, values[i] * factor_of(&f->change, i, cols, count));
   return memcmp(drawn, data, t->bytes) == 0;
 }
 
@@ -77,7 +92,7 @@ static bool fits(const tri_st_tensor *t, const void *data, const draws *d, size_
   size_t cols = (size_t)t->shape[t->rank - 1];
   normal_fill(d->u + f->offset, 0, 1, values, count);
   for (size_t i = 0; i < count; i++) {
-    double scale = f->twice >= 0 && i / cols == (size_t)f->twice ? 0.5 : 1, value = tri_load_f32(data, t->dtype, i);
+    double scale = 1 / (double)factor_of(&f->change, i, cols, count), value = tri_load_f32(data, t->dtype, i);
     if (!narrow(value * scale, half_step(value, t->dtype) * scale, f->mean, values[i], &least, &most)) return false;
   }
   for (int digits = 1; digits <= 10; digits++) { /* behind the point */
@@ -106,8 +121,8 @@ static bool find(const tri_st_tensor *t, const void *data, const draws *d, size_
       for (size_t i = 0; i < known && least <= most; i++)
         (void)narrow(first[i], reach[i], MEANS[m], d->scaled[at + i], &least, &most);
       if (least > most) continue;
-      for (int row = -1; row < 4 && !yes; row++) { /* make_seq2seq.py doubles one */
-        *f = (found){.offset = at, .mean = MEANS[m], .twice = row};
+      for (size_t k = 0; k < sizeof changes / sizeof *changes && !yes; k++) {
+        *f = (found){.offset = at, .mean = MEANS[m], .change = changes[k]};
         yes = fits(t, data, d, count, values, drawn, f);
       }
     }
@@ -137,7 +152,9 @@ static void describe(const tri_st_tensor *t, const unsigned char *data, const dr
     printf("mask\n");
   } else if (count >= 16 && find(t, data, d, count, &f)) {
     printf("normal %zu %g %s", f.offset, (double)f.mean, f.std);
-    printf(f.twice >= 0 ? " twice %d\n" : "\n", f.twice);
+    if (f.change.twice >= 0) printf(" twice %d", f.change.twice);
+    if (f.change.last > 0) printf(" ends %d %d %g", f.change.first, f.change.last, (double)f.change.factor);
+    printf("\n");
   } else {
     printf("bits ");
     for (size_t i = 0; i < t->bytes; i++) printf("%02x", data[i]);
