@@ -153,9 +153,11 @@ static bool shape_fits(const tri_load *l, const tri_tensor_rule *rule, const tri
   bool transposed = rule->flags & TRI_TENSOR_TRANSPOSED;
   int64_t rows = transposed ? full.k : full.n, cols = transposed ? full.n : full.k;
   bool stacked = rule->flags & TRI_TENSOR_STACKED;
-  /* A gain for each head may be stored as [heads, head_dim], what is added to logits as [1, vocabulary]. */
-  bool by_head =
-      (rule->weight == TRI_W_Q_NORM || rule->weight == TRI_W_K_NORM || rule->weight == TRI_W_HEAD_BIAS) && t->rank == 2;
+  /* A gain for each head may be stored as [heads, head_dim], what is added to logits as [1, vocabulary], and what is
+   * added to scores of experts as [1, experts]. */
+  bool by_head = (rule->weight == TRI_W_Q_NORM || rule->weight == TRI_W_K_NORM || rule->weight == TRI_W_HEAD_BIAS ||
+                  rule->weight == TRI_W_CHOICE_BIAS) &&
+                 t->rank == 2;
   if (stacked && (t->rank < 1 || t->shape[0] != l->c->moe.num_experts)) return false;
   const int64_t *shape = t->shape + stacked;
   int rank = t->rank - stacked;
@@ -251,12 +253,14 @@ static bool is_named(const tri_model_config *c, const char *name, bool packed) {
   return false;
 }
 
-/* Returns whether it belongs to a layer after the model's own. */
+/* Returns whether it belongs to a layer after the model's own, which some name by what it is for: the prediction of
+ * several tokens. */
 static bool is_extra(const tri_model_config *c, const char *name) {
   static const char layers[] = "layers.";
   size_t p = strlen(c->arch->prefix);
   int64_t layer = 0;
   if (!strncmp(name, c->arch->prefix, p)) name += p;
+  if (c->extra_layers && !strncmp(name, "mtp_", 4)) return true;
   if (strncmp(name, layers, sizeof layers - 1) != 0) return false;
   name += sizeof layers - 1;
   for (int i = 0; i < 9 && *name >= '0' && *name <= '9'; i++) layer = 10 * layer + (*name++ - '0');

@@ -10,19 +10,29 @@
   X(bert)                                                                                                              \
   X(bloom)                                                                                                             \
   X(cohere)                                                                                                            \
+  X(deepseek_v2)                                                                                                       \
   X(deepseek_v3)                                                                                                       \
   X(distilbert)                                                                                                        \
+  X(ernie4_5)                                                                                                          \
+  X(ernie4_5_moe)                                                                                                      \
   X(falcon)                                                                                                            \
   X(gemma)                                                                                                             \
   X(gemma2)                                                                                                            \
+  X(glm4)                                                                                                              \
+  X(glm4_moe)                                                                                                          \
   X(gpt2)                                                                                                              \
+  X(gpt_bigcode)                                                                                                       \
   X(gpt_neo)                                                                                                           \
   X(gpt_neox)                                                                                                          \
   X(gpt_oss)                                                                                                           \
   X(gptj)                                                                                                              \
   X(granite)                                                                                                           \
+  X(granitemoe)                                                                                                        \
+  X(hy_v3)                                                                                                             \
+  X(kimi_k2)                                                                                                           \
   X(llama)                                                                                                             \
   X(marian)                                                                                                            \
+  X(minimax_m2)                                                                                                        \
   X(mistral)                                                                                                           \
   X(mixtral)                                                                                                           \
   X(olmo2)                                                                                                             \
@@ -35,9 +45,11 @@
   X(qwen3)                                                                                                             \
   X(qwen3_moe)                                                                                                         \
   X(roberta)                                                                                                           \
+  X(seed_oss)                                                                                                          \
   X(stablelm)                                                                                                          \
   X(starcoder2)                                                                                                        \
-  X(t5)
+  X(t5)                                                                                                                \
+  X(xlm_roberta)
 
 #define X(name) extern const tri_arch tri_arch_##name;
 ARCHITECTURES(X)

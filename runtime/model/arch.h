@@ -239,6 +239,12 @@ tri_status tri_config_read_number(const char *key, const tri_json *v, double min
 tri_status tri_config_bool(const tri_json *root, const char *key, bool *out, tri_error *err);
 tri_status tri_config_number(const tri_json *root, const char *key, double min, double max, double *out,
                              tri_error *err);
+/* For prepare and finish: TRI_UNSUPPORTED where a key is there and says another word. */
+tri_status tri_config_must_be(const tri_json *root, const char *key, const char *word, tri_error *err);
+/* For prepare: `key` experts, `absent` where the file does not say, of moe.intermediate_size each, are one expert that
+ * every token takes. */
+tri_status tri_config_shared_experts(tri_model_config *c, const tri_json *root, const char *key, double absent,
+                                     tri_error *err);
 /* For finish of an encoder: which head its class has, and the keys that must be as these tables have it. */
 tri_status tri_config_encoder(tri_model_config *c, const tri_json *root, tri_error *err);
 /* Fills in and checks what an encoder-decoder's config says of its encoder and of how answers begin. */

@@ -231,6 +231,17 @@ static void drop_ignored(tri_json_doc *doc, const tri_opt_list *names) {
     }
 }
 
+/* Groups must be able to give as many experts as a token takes. */
+static tri_status check_groups(const tri_moe *m, tri_error *err) {
+  if (m->num_groups <= 1) return TRI_OK;
+  int64_t size = m->num_experts / m->num_groups;
+  if (m->num_experts % m->num_groups == 0 && m->top_groups <= m->num_groups && m->top_k <= m->top_groups * size &&
+      m->group_best <= size)
+    return TRI_OK;
+  return tri_fail(err, TRI_OUT_OF_RANGE, "n_group", "%lld experts in %lld groups, %lld of them open, for %lld choices",
+                  (long long)m->num_experts, (long long)m->num_groups, (long long)m->top_groups, (long long)m->top_k);
+}
+
 static const char modelopt_file[] = "hf_quant_config.json";
 
 /* *file: which of the files is at fault.
@@ -260,9 +271,10 @@ static tri_status parse_docs(tri_json_doc *doc, const tri_json *generation, cons
   if (c.arch->finish) TRI_CHECK(c.arch->finish(&c, root, err));
   if (c.head.has_pooler) c.head.pooling = TRI_POOL_FIRST;
   c.attention.has_qk_norm = c.attention.qk_norm != TRI_QK_NORM_NONE;
-  if (c.moe.top_k > c.moe.num_experts)
+  if (c.moe.top_k > c.moe.num_experts || (c.moe.num_experts && !c.moe.top_k))
     return tri_fail(err, TRI_OUT_OF_RANGE, "num_experts_per_tok", "%lld of %lld experts per token",
                     (long long)c.moe.top_k, (long long)c.moe.num_experts);
+  TRI_CHECK(check_groups(&c.moe, err));
   TRI_CHECK(tri_config_judge_keys(root, rules.strict, &c, err));
   *file = "generation_config.json";
   if (generation && tri_json_kind_of(generation) != TRI_JSON_OBJECT)

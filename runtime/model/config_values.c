@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Values of config.json: the entry of a key, and its value read and checked as the entry says. */
 
+#include <string.h>
+
 #include "base/json/json.h"
 #include "base/text.h"
 #include "runtime/model/arch.h"
@@ -84,4 +86,20 @@ tri_status tri_config_number(const tri_json *root, const char *key, double min, 
                              tri_error *err) {
   const tri_json *v = tri_json_get(root, key);
   return tri_json_kind_of(v) == TRI_JSON_NULL ? TRI_OK : tri_config_read_number(key, v, min, max, out, err);
+}
+
+tri_status tri_config_must_be(const tri_json *root, const char *key, const char *word, tri_error *err) {
+  const tri_json *v = tri_json_get(root, key);
+  const char *is = tri_json_as_str(v, NULL);
+  if (tri_json_kind_of(v) == TRI_JSON_NULL || (is && !strcmp(is, word))) return TRI_OK;
+  return tri_fail(err, TRI_UNSUPPORTED, key, "%s \"%.40s\" is not supported, only \"%s\"", key, is ? is : "?", word);
+}
+
+tri_status tri_config_shared_experts(tri_model_config *c, const tri_json *root, const char *key, double absent,
+                                     tri_error *err) {
+  double experts = absent;
+  TRI_CHECK(tri_config_number(root, key, 0, 1024, &experts, err));
+  c->moe.shared_size = (int64_t)experts * c->moe.intermediate_size;
+  c->moe.has_shared = c->moe.shared_size > 0;
+  return TRI_OK;
 }

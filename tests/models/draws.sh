@@ -3,7 +3,7 @@
 # draws.sh DRAW_WEIGHTS FIND_DRAWS DATA: what find_draws finds in checkpoints is what their weights.txt say, bits and doubled rows
 # included, and a recipe that is wrong is refused.
 draw=$1 find=$2 data=$3/checkpoints
-for name in llama_bias albert_sequences t5_odd gpt2_bare; do
+for name in llama_bias albert_sequences t5_odd gpt2_bare seed_oss; do
   recipe=$data/$name/weights.txt
   "$find" "$data/$name" "$(sed -n 's/^seed //p' "$recipe")" | cmp - "$recipe" || exit 1
 done

@@ -119,6 +119,11 @@ static const struct {
     {"llama", "\"sliding_window\":64,\"use_sliding_window\":false"},
     {"gpt_oss", "\"scoring_func\":\"softmax\""},
     {"deepseek_v3", "\"scoring_func\":\"sigmoid\""},
+    {"deepseek_v2", "\"num_experts_per_tok\":6,\"scoring_func\":\"softmax\",\"topk_method\":\"greedy\",\"n_group\":7"},
+    {"deepseek_v2", "\"num_experts_per_tok\":6,\"rope_interleave\":true"},
+    {"minimax_m2", "\"attn_type_list\":[1,1,1,1],\"qk_norm_type\":\"per_layer\",\"use_routing_bias\":true"},
+    {"ernie4_5_moe", "\"moe_gate\":\"topk\",\"moe_norm_min\":1e-12,\"moe_use_aux_free\":true,\"use_bias\":false"},
+    {"hy_v3", "\"qk_norm\":true,\"expert_hidden_dim\":1536,\"moe_intermediate_size\":1536"},
     /* notes */
     {"llama", "\"unk_token_id\":0,\"is_llama_config\":true,\"attn_implementation\":\"eager\",\"model_max_length\":99"},
     {"llama", "\"transformers.js_config\":{\"dtype\":\"q4\"},\"max_sequence_length\":4096,\"_private\":[1]"},
@@ -183,6 +188,8 @@ static const struct {
     {"llama", "query_pre_attn_scalar", "256"},
     {"llama", "kv_lora_rank", "512"},
     {"deepseek_v3", "index_topk", "2048"},
+    {"deepseek_v3", "mlp_bias", "true"},
+    {"glm4", "use_qk_norm", "true"},
     {"gpt2", "num_key_value_heads", "2"},
     {"llama", "parallel_residual", "true"},
     {"llama", "use_parallel_residual", "true"},
@@ -219,6 +226,71 @@ START_TEST(refused_by_value) {
   ck_assert_msg(parse(refused[_i].type, member, ignore, &c, &err) == TRI_OK, "%s", err.message);
   ck_assert_int_eq(parse(refused[_i].type, "", ignore, &plain, &err), TRI_OK);
   ck_assert(tri_model_config_hash(&c) == tri_model_config_hash(&plain) && !c.unknown_keys[0]);
+}
+END_TEST
+
+/* Values that a family's own functions check. */
+static const struct {
+  const char *type, *member, *field;
+  tri_status status;
+} checked[] = {
+    {"deepseek_v2", "\"hidden_act\":\"silu\"", "num_experts_per_tok", TRI_OUT_OF_RANGE}, /* has no default */
+    {"deepseek_v2", "\"num_experts_per_tok\":6,\"scoring_func\":\"sigmoid\"", "scoring_func", TRI_UNSUPPORTED},
+    {"deepseek_v2", "\"num_experts_per_tok\":6,\"topk_method\":\"noaux_tc\"", "topk_method", TRI_UNSUPPORTED},
+    {"deepseek_v2", "\"num_experts_per_tok\":6,\"norm_topk_prob\":true", "norm_topk_prob", TRI_UNSUPPORTED},
+    {"deepseek_v2", "\"num_experts_per_tok\":6,\"rope_interleave\":false", "rope_interleave", TRI_UNSUPPORTED},
+    {"deepseek_v2", "\"num_experts_per_tok\":6,\"topk_method\":\"group_limited_greedy\",\"n_group\":7", "n_group",
+     TRI_OUT_OF_RANGE},
+    {"deepseek_v3", "\"n_group\":256,\"topk_group\":16", "n_group", TRI_OUT_OF_RANGE}, /* groups of one, best two */
+    {"deepseek_v3", "\"n_group\":64,\"topk_group\":1", "n_group", TRI_OUT_OF_RANGE},
+    {"kimi_k2", "\"topk_method\":\"greedy\"", "topk_method", TRI_UNSUPPORTED},
+    {"glm4_moe", "\"scoring_func\":\"softmax\"", "scoring_func", TRI_UNSUPPORTED},
+    {"glm4_moe", "\"topk_method\":7", "topk_method", TRI_UNSUPPORTED},
+    {"minimax_m2", "\"attn_type_list\":[1,0,1,1]", "attn_type_list", TRI_UNSUPPORTED},
+    {"minimax_m2", "\"qk_norm_type\":\"per_head\"", "qk_norm_type", TRI_UNSUPPORTED},
+    {"minimax_m2", "\"use_routing_bias\":false", "use_routing_bias", TRI_UNSUPPORTED},
+    {"minimax_m2", "\"shared_intermediate_size\":64", "shared_intermediate_size", TRI_UNSUPPORTED},
+    {"ernie4_5_moe", "\"use_bias\":true", "use_bias", TRI_UNSUPPORTED},
+    {"ernie4_5_moe", "\"moe_norm_min\":0.1", "moe_norm_min", TRI_OUT_OF_RANGE},
+    {"ernie4_5_moe", "\"moe_gate\":\"sinkhorn\"", "moe_gate", TRI_UNSUPPORTED},
+    {"ernie4_5_moe", "\"moe_use_aux_free\":false", "moe_use_aux_free", TRI_UNSUPPORTED},
+    {"hy_v3", "\"mlp_bias\":true", "mlp_bias", TRI_UNSUPPORTED},
+    {"hy_v3", "\"mlp_layer_types\":[\"dense\",\"sparse\",\"sparse\",\"hashed\"]", "mlp_layer_types", TRI_UNSUPPORTED},
+    {"hy_v3", "\"mlp_layer_types\":[\"dense\"]", "mlp_layer_types", TRI_INVALID_ARGUMENT},
+};
+
+START_TEST(checked_by_the_family) {
+  tri_model_config c;
+  tri_error err = {0};
+  tri_status st = parse(checked[_i].type, checked[_i].member, (tri_config_rules){0}, &c, &err);
+  ck_assert_msg(st == checked[_i].status && !strcmp(err.field, checked[_i].field), "%s of %s: %s %s %s",
+                checked[_i].member, checked[_i].type, tri_status_name(st), err.field, err.message);
+}
+END_TEST
+
+/* Returns the layers with experts as bits. */
+static unsigned sparse_layers(const char *type, const char *member) {
+  tri_model_config c;
+  tri_error err = {0};
+  unsigned bits = 0;
+  ck_assert_msg(parse(type, member, (tri_config_rules){0}, &c, &err) == TRI_OK, "%s", err.message);
+  for (int l = 0; l < c.num_layers; l++) bits |= (unsigned)((c.layer_flags[l] & TRI_LAYER_SPARSE) != 0) << l;
+  return bits;
+}
+
+START_TEST(layers_with_experts) {
+  ck_assert_uint_eq(sparse_layers("deepseek_v2", "\"num_experts_per_tok\":6"), 0xf);
+  ck_assert_uint_eq(sparse_layers("deepseek_v3", ""), 0x8);
+  ck_assert_uint_eq(sparse_layers("kimi_k2", "\"first_k_dense_replace\":1"), 0xe);
+  ck_assert_uint_eq(sparse_layers("glm4_moe", ""), 0xe);
+  ck_assert_uint_eq(sparse_layers("minimax_m2", ""), 0xf);
+  ck_assert_uint_eq(sparse_layers("ernie4_5_moe", ""), 0xe);
+  ck_assert_uint_eq(sparse_layers("ernie4_5_moe", "\"moe_layer_interval\":2"), 0xa);
+  ck_assert_uint_eq(sparse_layers("ernie4_5_moe", "\"moe_layer_start_index\":0,\"moe_layer_end_index\":2"), 0x7);
+  ck_assert_uint_eq(sparse_layers("ernie4_5_moe", "\"moe_layer_end_index\":-1"), 0xe);
+  ck_assert_uint_eq(sparse_layers("hy_v3", ""), 0xe);
+  ck_assert_uint_eq(sparse_layers("hy_v3", "\"first_k_dense_replace\":3"), 0x8);
+  ck_assert_uint_eq(sparse_layers("hy_v3", "\"mlp_layer_types\":[\"sparse\",\"dense\",\"sparse\",\"dense\"]"), 0x5);
 }
 END_TEST
 
@@ -297,6 +369,8 @@ Suite *suite_config_keys(void) {
   tcase_add_test(c, models_of_the_documentation);
   tcase_add_loop_test(c, harmless_keys, 0, sizeof harmless / sizeof *harmless);
   tcase_add_loop_test(c, refused_by_value, 0, sizeof refused / sizeof *refused);
+  tcase_add_loop_test(c, checked_by_the_family, 0, sizeof checked / sizeof *checked);
+  tcase_add_test(c, layers_with_experts);
   tcase_add_test(c, unknown_keys);
   tcase_add_test(c, many_unknown_keys);
   tcase_add_test(c, long_keys);

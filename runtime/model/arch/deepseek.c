@@ -1,42 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* DeepSeek-V3 and R1: latent attention, experts chosen by groups with a bias that balances their load, experts for
- * every token, and plain MLPs in the first layers. kv_b_proj, which makes keys and values out of the latent, is stored
- * as one matrix: K_UP takes its key rows transposed, to multiply queries with, and V_UP its value rows. So attention
- * works on the latent itself, and the cache has one row for all heads (DeepSeek-V2, section 2.1). */
+/* DeepSeek-V3 and R1, which Kimi-K2 is but for its name: latent attention, experts chosen by groups with a bias that
+ * balances their load, experts for every token, and plain MLPs in the first layers. kv_b_proj, which makes keys and
+ * values out of the latent, is stored as one matrix: K_UP takes its key rows transposed, to multiply queries with, and
+ * V_UP its value rows. So attention works on the latent itself, and the cache has one row for all heads (DeepSeek-V2,
+ * section 2.1).
+ *
+ * DeepSeek-V2: a softmax chooses, without a bias; a group is as good as its best expert, or there are none. */
 #include <math.h>
 #include <string.h>
 
 #include "runtime/model/arch/rules.h"
 
-static const tri_config_key keys[] = {
-    TRI_NUM_KEY("rms_norm_eps", norm.eps, 0, 1),
-    TRI_INT_KEY("q_lora_rank", mla.q_rank, 1, 1 << 20),
-    TRI_INT_KEY("kv_lora_rank", mla.rank, 1, 1 << 20),
-    TRI_INT_KEY("qk_nope_head_dim", mla.nope_dim, 1, 1024),
-    TRI_INT_KEY("qk_rope_head_dim", mla.rope_dim, 2, TRI_MAX_ROTARY),
-    TRI_INT_KEY("v_head_dim", mla.v_dim, 1, 1024),
-    TRI_BOOL_KEY("rope_interleave", attention.rope.interleaved),
-    TRI_INT_KEY("n_routed_experts", moe.num_experts, 1, 4096),
-    TRI_INT_KEY("num_local_experts", moe.num_experts, 1, 4096),
-    TRI_INT_KEY("moe_intermediate_size", moe.intermediate_size, 1, 1 << 24),
-    TRI_INT_KEY("n_group", moe.num_groups, 1, 4096),
-    TRI_INT_KEY("topk_group", moe.top_groups, 1, 4096),
-    TRI_BOOL_KEY("norm_topk_prob", moe.renormalize),
-    TRI_NUM_KEY("routed_scaling_factor", moe.scale, 1e-6, 1e6),
-    TRI_READ_KEY("n_shared_experts"), /* this one and the next four: prepare and finish */
-    TRI_READ_KEY("first_k_dense_replace"),
-    TRI_READ_KEY("moe_layer_freq"),
-    TRI_READ_KEY("scoring_func"),
-    TRI_READ_KEY("topk_method"),
-    TRI_OFF_KEY("attention_bias"),
-    TRI_IGNORED_KEYS("num_key_value_heads"), /* the cache has one row for all heads */
-    TRI_IGNORED_KEYS("head_dim"),            /* the sum of its parts */
-    TRI_IGNORED_KEYS("qk_head_dim"),
-    TRI_INT_KEY("num_nextn_predict_layers", extra_layers, 0, 64),
-    TRI_IGNORED_KEYS("ep_size pretraining_tp aux_loss_alpha seq_aux"),
-    TRI_KEYS_MOE,
-    {0},
-};
+/* TRI_READ_KEY: prepare and finish. The cache has one row for all heads, and a head's size is the sum of its parts. */
+#define KEYS                                                                                                           \
+  TRI_NUM_KEY("rms_norm_eps", norm.eps, 0, 1), TRI_INT_KEY("q_lora_rank", mla.q_rank, 1, 1 << 20),                     \
+      TRI_INT_KEY("kv_lora_rank", mla.rank, 1, 1 << 20), TRI_INT_KEY("qk_nope_head_dim", mla.nope_dim, 1, 1024),       \
+      TRI_INT_KEY("qk_rope_head_dim", mla.rope_dim, 2, TRI_MAX_ROTARY), TRI_INT_KEY("v_head_dim", mla.v_dim, 1, 1024), \
+      TRI_INT_KEY("n_routed_experts", moe.num_experts, 1, 4096),                                                       \
+      TRI_INT_KEY("num_local_experts", moe.num_experts, 1, 4096),                                                      \
+      TRI_INT_KEY("moe_intermediate_size", moe.intermediate_size, 1, 1 << 24),                                         \
+      TRI_INT_KEY("n_group", moe.num_groups, 1, 4096), TRI_INT_KEY("topk_group", moe.top_groups, 1, 4096),             \
+      TRI_BOOL_KEY("norm_topk_prob", moe.renormalize), TRI_NUM_KEY("routed_scaling_factor", moe.scale, 1e-6, 1e6),     \
+      TRI_READ_KEY("n_shared_experts"), TRI_READ_KEY("first_k_dense_replace"), TRI_READ_KEY("moe_layer_freq"),         \
+      TRI_READ_KEY("scoring_func"), TRI_READ_KEY("topk_method"), TRI_OFF_KEY("attention_bias"),                        \
+      TRI_IGNORED_KEYS("num_key_value_heads"), TRI_IGNORED_KEYS("head_dim qk_head_dim"),                               \
+      TRI_INT_KEY("num_nextn_predict_layers", extra_layers, 0, 64),                                                    \
+      TRI_IGNORED_KEYS("ep_size pretraining_tp aux_loss_alpha seq_aux"), TRI_KEYS_MOE
+
+static const tri_config_key keys[] = {KEYS, TRI_BOOL_KEY("rope_interleave", attention.rope.interleaved), {0}};
+static const tri_config_key keys2[] = {KEYS, TRI_OFF_KEY("mlp_bias"), {0}};
 
 static const tri_tensor_rule tensors[] = {
     TRI_RULES_LLAMA_ENDS,
@@ -55,24 +47,27 @@ static const tri_tensor_rule tensors[] = {
     TRI_RULES_LLAMA_NORMS,
     TRI_RULES_GATED("layers.%d.mlp."),
     TRI_RULE("layers.%d.mlp.gate.weight", ROUTER),
-    TRI_RULE("layers.%d.mlp.gate.e_score_correction_bias", CHOICE_BIAS),
+    TRI_RULE_IF("layers.%d.mlp.gate.e_score_correction_bias", CHOICE_BIAS, moe.choice_bias),
     TRI_RULES_EXPERTS("layers.%d.mlp.experts.%d.", "gate_proj", "up_proj", "down_proj"),
     TRI_RULES_SHARED("layers.%d.mlp.shared_experts."),
     {0}};
 
 /* Sizes that follow from others: a head is as wide as its two parts, the second of which rotates. */
-static tri_status prepare(tri_model_config *c, const tri_json *root, tri_error *err) {
-  double shared = 1;
+static tri_status prepare_with(tri_model_config *c, const tri_json *root, double shared, tri_error *err) {
   const tri_json *q_rank = tri_json_get(root, "q_lora_rank");
   if (q_rank && tri_json_kind_of(q_rank) == TRI_JSON_NULL) c->mla.q_rank = 0; /* null: no low rank */
   c->mla.low_rank_q = c->mla.q_rank > 0;
   c->attention.head_dim = c->mla.nope_dim + c->mla.rope_dim;
   c->attention.num_kv_heads = c->attention.num_heads;
   c->attention.rotary_dim = c->mla.rope_dim;
-  tri_status st = tri_config_number(root, "n_shared_experts", 0, 1024, &shared, err);
-  c->moe.shared_size = (int64_t)shared * c->moe.intermediate_size;
-  c->moe.has_shared = c->moe.shared_size > 0;
-  return st;
+  return tri_config_shared_experts(c, root, "n_shared_experts", shared, err);
+}
+
+static tri_status prepare(tri_model_config *c, const tri_json *root, tri_error *err) {
+  return prepare_with(c, root, 1, err);
+}
+static tri_status prepare2(tri_model_config *c, const tri_json *root, tri_error *err) {
+  return prepare_with(c, root, 2, err);
 }
 
 /* Yarn changes the scores, too: DeepSeek multiplies the scale with the square of a factor of its own. */
@@ -90,28 +85,50 @@ static tri_status scale_scores(tri_model_config *c, const tri_json *root, tri_er
   return st;
 }
 
-static tri_status must_be(const tri_json *root, const char *key, const char *value, tri_error *err) {
-  const char *is = tri_json_get_str(root, key);
-  if (!is || !strcmp(is, value)) return TRI_OK;
-  return tri_fail(err, TRI_UNSUPPORTED, key, "%s \"%.40s\" is not supported, only \"%s\"", key, is, value);
-}
-
-/* The first layers are dense. Groups must be able to give as many experts as a token takes. */
-static tri_status finish(tri_model_config *c, const tri_json *root, tri_error *err) {
-  double dense = 3, every = 1;
+/* The first layers are dense: `dense` of them where the file does not say. */
+static tri_status finish_with(tri_model_config *c, const tri_json *root, double dense, const char *score,
+                              tri_error *err) {
+  double every = 1;
   TRI_CHECK(tri_config_number(root, "first_k_dense_replace", 0, TRI_MAX_LAYERS, &dense, err));
   TRI_CHECK(tri_config_number(root, "moe_layer_freq", 1, 1, &every, err));
-  TRI_CHECK(must_be(root, "scoring_func", "sigmoid", err));
-  TRI_CHECK(must_be(root, "topk_method", "noaux_tc", err));
+  TRI_CHECK(tri_config_must_be(root, "scoring_func", score, err));
   TRI_CHECK(scale_scores(c, root, err));
-  if (c->moe.num_experts % c->moe.num_groups || c->moe.top_groups > c->moe.num_groups ||
-      c->moe.top_k > c->moe.top_groups * (c->moe.num_experts / c->moe.num_groups))
-    return tri_fail(err, TRI_OUT_OF_RANGE, "n_group",
-                    "%lld experts in %lld groups, %lld of them open, for %lld choices", (long long)c->moe.num_experts,
-                    (long long)c->moe.num_groups, (long long)c->moe.top_groups, (long long)c->moe.top_k);
   tri_config_sparse_layers(c, (int)dense, 1);
   return TRI_OK;
 }
+
+static tri_status finish(tri_model_config *c, const tri_json *root, tri_error *err) {
+  TRI_CHECK(tri_config_must_be(root, "topk_method", "noaux_tc", err));
+  return finish_with(c, root, 3, "sigmoid", err);
+}
+
+/* Groups count only where topk_method says so. Implementations of norm_topk_prob differ in whether they scale what they
+ * have normed. */
+static tri_status finish2(tri_model_config *c, const tri_json *root, tri_error *err) {
+  if (c->moe.renormalize) return tri_fail(err, TRI_UNSUPPORTED, "norm_topk_prob", "norm_topk_prob is not supported");
+  const char *method = tri_json_get_str(root, "topk_method");
+  if (!method || strcmp(method, "group_limited_greedy") != 0) {
+    TRI_CHECK(tri_config_must_be(root, "topk_method", "greedy", err));
+    c->moe.num_groups = c->moe.top_groups = 1;
+  }
+  return finish_with(c, root, 0, "softmax", err);
+}
+
+#define LATENTS                                                                                                        \
+  { .on = true, .rank = 512, .q_rank = 1536, .nope_dim = 128, .rope_dim = 64, .v_dim = 128, .norm_eps = 1e-6 }
+#define DEFAULTS3                                                                                                      \
+  TRI_LLAMA_DEFAULTS, .norm.eps = 1e-6, .mla = LATENTS,                                                                \
+                      .moe = {.num_experts = 256,                                                                      \
+                              .top_k = 8,                                                                              \
+                              .intermediate_size = 2048,                                                               \
+                              .score = TRI_MOE_SIGMOID,                                                                \
+                              .renormalize = true,                                                                     \
+                              .choice_bias = true,                                                                     \
+                              .scale = 2.5,                                                                            \
+                              .num_groups = 8,                                                                         \
+                              .top_groups = 4,                                                                         \
+                              .group_best = 2},                                                                        \
+                      .attention.rope = {.interleaved = true}, .max_position_embeddings = 4096
 
 const tri_arch tri_arch_deepseek_v3 = {
     .model_type = "deepseek_v3",
@@ -119,21 +136,35 @@ const tri_arch tri_arch_deepseek_v3 = {
     .prefix = "model.",
     .keys = keys,
     .tensors = tensors,
-    .defaults =
-        {TRI_LLAMA_DEFAULTS, .norm.eps = 1e-6,
-         .mla =
-             {.on = true, .rank = 512, .q_rank = 1536, .nope_dim = 128, .rope_dim = 64, .v_dim = 128, .norm_eps = 1e-6},
-         .moe = {.num_experts = 256,
-                 .top_k = 8,
-                 .intermediate_size = 2048,
-                 .score = TRI_MOE_SIGMOID,
-                 .renormalize = true,
-                 .choice_bias = true,
-                 .scale = 2.5,
-                 .num_groups = 8,
-                 .top_groups = 4,
-                 .group_best = 2},
-         .attention.rope = {.interleaved = true}, .max_position_embeddings = 4096},
+    .defaults = {DEFAULTS3},
     .prepare = prepare,
     .finish = finish,
+};
+
+const tri_arch tri_arch_kimi_k2 = {
+    .model_type = "kimi_k2",
+    .class_names = {"DeepseekV3ForCausalLM"},
+    .prefix = "model.",
+    .keys = keys,
+    .tensors = tensors,
+    .defaults = {DEFAULTS3},
+    .prepare = prepare,
+    .finish = finish,
+};
+
+const tri_arch tri_arch_deepseek_v2 = {
+    .model_type = "deepseek_v2",
+    .class_names = {"DeepseekV2ForCausalLM"},
+    .prefix = "model.",
+    .keys = keys2,
+    .tensors = tensors,
+    .defaults = {TRI_LLAMA_DEFAULTS, .norm.eps = 1e-6, .mla = LATENTS,
+                 .moe = {.num_experts = 64,
+                         .intermediate_size = 1407,
+                         .score = TRI_MOE_SOFTMAX,
+                         .top_groups = 1,
+                         .group_best = 1},
+                 .attention.rope = {.interleaved = true}, .max_position_embeddings = 2048},
+    .prepare = prepare2,
+    .finish = finish2,
 };

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* RoBERTa (Liu et al., 2019): BERT whose positions begin after the padding's id. Its classifier of sequences has a
- * dense layer of its own in place of the pooler. A padding id inside of a text counts as any other token here. */
+ * dense layer of its own in place of the pooler. A padding id inside of a text counts as any other token here.
+ * XLM-RoBERTa is the same by another name. */
 #include "runtime/model/arch/rules.h"
 
 static const tri_config_key keys[] = {
@@ -39,6 +40,10 @@ static tri_status finish(tri_model_config *c, const tri_json *root, tri_error *e
   return TRI_OK;
 }
 
+#define DEFAULTS                                                                                                       \
+  TRI_ENCODER_DEFAULTS, .mlp.act = TRI_ACT_GELU_ERF, .embed.type_vocab_size = 2, .embed.position_offset = 1,           \
+                        .head.has_pooler = true, .head.pool_act = TRI_ACT_TANH
+
 const tri_arch tri_arch_roberta = {
     .model_type = "roberta",
     .class_names = {"RobertaModel", "RobertaForSequenceClassification", "RobertaForTokenClassification"},
@@ -47,7 +52,17 @@ const tri_arch tri_arch_roberta = {
     /* The classifiers have no pooler, but early files have stored one. */
     .ignored_tensors = {"embeddings.position_ids", "pooler.dense.weight", "pooler.dense.bias"},
     .tensors = tensors,
-    .defaults = {TRI_ENCODER_DEFAULTS, .mlp.act = TRI_ACT_GELU_ERF, .embed.type_vocab_size = 2,
-                 .embed.position_offset = 1, .head.has_pooler = true, .head.pool_act = TRI_ACT_TANH},
+    .defaults = {DEFAULTS},
+    .finish = finish,
+};
+
+const tri_arch tri_arch_xlm_roberta = {
+    .model_type = "xlm-roberta",
+    .class_names = {"XLMRobertaModel", "XLMRobertaForSequenceClassification", "XLMRobertaForTokenClassification"},
+    .prefix = "roberta.",
+    .keys = keys,
+    .ignored_tensors = {"embeddings.position_ids", "pooler.dense.weight", "pooler.dense.bias"},
+    .tensors = tensors,
+    .defaults = {DEFAULTS},
     .finish = finish,
 };
