@@ -294,6 +294,31 @@ START_TEST(layers_with_experts) {
 }
 END_TEST
 
+/* Numbers whose defaults are what the releases have, so that no checkpoint shows whether they are read. */
+START_TEST(numbers_of_experts) {
+  tri_model_config c;
+  tri_error err = {0};
+  ck_assert_int_eq(
+      parse("hy_v3", "\"router_scaling_factor\":1.5,\"num_shared_experts\":3", (tri_config_rules){0}, &c, &err),
+      TRI_OK);
+  ck_assert_double_eq(c.moe.scale, 1.5);
+  ck_assert_int_eq(c.moe.shared_size, (int64_t)3 * 1536);
+  ck_assert_int_eq(parse("ernie4_5_moe", "\"moe_k\":3,\"moe_num_shared_experts\":0", (tri_config_rules){0}, &c, &err),
+                   TRI_OK);
+  ck_assert(c.moe.top_k == 3 && !c.moe.has_shared);
+  ck_assert_int_eq(parse("glm4_moe", "\"routed_scaling_factor\":2.5,\"norm_topk_prob\":false,\"use_qk_norm\":true",
+                         (tri_config_rules){0}, &c, &err),
+                   TRI_OK);
+  ck_assert(c.moe.scale == 2.5 && !c.moe.renormalize && c.attention.qk_norm == TRI_QK_NORM_HEAD);
+  ck_assert_int_eq(parse("glm4_moe", "", (tri_config_rules){0}, &c, &err), TRI_OK);
+  ck_assert(c.attention.qk_norm == TRI_QK_NORM_NONE && c.attention.rope.rotary_dim == c.attention.head_dim / 2);
+  ck_assert_int_eq(
+      parse("gpt_bigcode", "\"multi_query\":false,\"scale_attn_weights\":false", (tri_config_rules){0}, &c, &err),
+      TRI_OK);
+  ck_assert(c.attention.num_kv_heads == 32 && c.attention.scale == 1);
+}
+END_TEST
+
 /* Keys that only another family reads are listed as unknown. */
 START_TEST(unknown_keys) {
   tri_model_config c;
@@ -371,6 +396,7 @@ Suite *suite_config_keys(void) {
   tcase_add_loop_test(c, refused_by_value, 0, sizeof refused / sizeof *refused);
   tcase_add_loop_test(c, checked_by_the_family, 0, sizeof checked / sizeof *checked);
   tcase_add_test(c, layers_with_experts);
+  tcase_add_test(c, numbers_of_experts);
   tcase_add_test(c, unknown_keys);
   tcase_add_test(c, many_unknown_keys);
   tcase_add_test(c, long_keys);
