@@ -32,7 +32,7 @@ failed=0 ran=0
 quantized='awq_qwen2 fp8_deepseek_v3 fp8_llama gptq_llama gptq_mixtral int_llama mxfp4_gpt_oss'
 # What 16 bits cost on a device was not measured: of these, and of families that were added without one.
 unmeasured=$(cd "$checkpoints" 2>/dev/null && for dir in */; do [ -e "$dir/rounding.json" ] || printf '%s ' "${dir%/}"; done)
-# Rounded weights flip experts of most of its prompts.
+# A flipped expert of rounded weights moves half of its prompts.
 flips=granitemoe
 
 # check EXPECTED-EXIT RANKS DIR ARG...
