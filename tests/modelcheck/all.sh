@@ -507,8 +507,8 @@ on_cuda() {
 
 on_cuda_replays() {
   "$modelcheck" --backend cuda "$checkpoints/llama" 2>&1 | grep 'backend cuda: ' && exit 77
-  every "$quantized" 0 --backend cuda --dtype float16 --replays 10000
-  every "$quantized" 0 --backend cuda --quantization int8 --limit 6e-2 --replays 2000
+  every "$unmeasured" 0 --backend cuda --dtype float16 --replays 10000
+  every "$unmeasured" 0 --backend cuda --quantization int8 --limit 6e-2 --replays 2000
 }
 
 # The limits, and the models that are left out, are those of one rank, and deepseek_v3_odd: its prompt of one token comes to 0.16 over two ranks,
