@@ -108,7 +108,7 @@ static const char *part_text(const tri_json *part, size_t *len) {
   return is_text_type(tri_json_get_str(part, "type")) ? tri_json_as_str(tri_json_get(part, "text"), len) : NULL;
 }
 
-static tri_status check_parts(const tri_json *content, size_t message, tri_error *err) {
+static tri_status check_parts(const tri_json *content, size_t message, const char *model, tri_error *err) {
   for (size_t i = 0; i < tri_json_size(content); i++) {
     char field[64];
     size_t len;
@@ -117,8 +117,8 @@ static tri_status check_parts(const tri_json *content, size_t message, tri_error
     snprintf(field, sizeof field, "messages[%zu].content[%zu]", message, i);
     if (!type) return tri_fail(err, TRI_INVALID_ARGUMENT, field, "%s must be an object with a type", field);
     if (is_text_type(type)) return tri_fail(err, TRI_INVALID_ARGUMENT, field, "%s must have a text", field);
-    return tri_fail(err, TRI_INVALID_ARGUMENT, field, "%s is a part of type %.40s: only text is understood", field,
-                    type);
+    return tri_fail(err, TRI_INVALID_ARGUMENT, field, "%s is a part of type %.40s: only text is understood%s%.100s",
+                    field, type, model ? " by " : "", model ? model : "");
   }
   return TRI_OK;
 }
@@ -203,7 +203,7 @@ static bool needs_content(const char *role) {
   return !strcmp(role, "user") || !strcmp(role, "system") || !strcmp(role, "developer");
 }
 
-static tri_status check_message(const tri_json *m, size_t number, tri_error *err) {
+static tri_status check_message(const tri_json *m, size_t number, const char *model, tri_error *err) {
   char field[64];
   tri_json_kind content = tri_json_kind_of(tri_json_get(m, "content"));
   snprintf(field, sizeof field, "messages[%zu]", number);
@@ -214,7 +214,7 @@ static tri_status check_message(const tri_json *m, size_t number, tri_error *err
     return tri_fail(err, TRI_INVALID_ARGUMENT, field, "%s must be a word of 1 to %d letters, digits, '_' or '-'", field,
                     MOST_ROLE);
   snprintf(field, sizeof field, "messages[%zu].content", number);
-  if (content == TRI_JSON_ARRAY) return check_parts(tri_json_get(m, "content"), number, err);
+  if (content == TRI_JSON_ARRAY) return check_parts(tri_json_get(m, "content"), number, model, err);
   if (content != TRI_JSON_STRING && content != TRI_JSON_NULL)
     return tri_fail(err, TRI_INVALID_ARGUMENT, field, "%s must be a text or a list of parts", field);
   if (content == TRI_JSON_NULL && needs_content(tri_json_get_str(m, "role")))
@@ -261,7 +261,8 @@ static size_t put_systems(tri_buf *b, const tri_json *messages, const chat_form 
   return n;
 }
 
-tri_status chat_messages_make(const tri_json *messages, const chat_form *form, tri_json_doc **out, tri_error *err) {
+tri_status chat_messages_make(const tri_json *messages, const char *model, const chat_form *form, tri_json_doc **out,
+                              tri_error *err) {
   size_t n = tri_json_size(messages);
   tri_buf b = {0};
   if (tri_json_kind_of(messages) != TRI_JSON_ARRAY || !n)
@@ -269,7 +270,7 @@ tri_status chat_messages_make(const tri_json *messages, const chat_form *form, t
   if (n > CHAT_MOST_MESSAGES)
     return tri_fail(err, TRI_INVALID_ARGUMENT, "messages", "there are %zu messages, the limit is %d", n,
                     CHAT_MOST_MESSAGES);
-  for (size_t i = 0; i < n; i++) TRI_CHECK(check_message(tri_json_at(messages, i), i, err));
+  for (size_t i = 0; i < n; i++) TRI_CHECK(check_message(tri_json_at(messages, i), i, model, err));
   tri_text_add(&b, "[", 1);
   for (size_t i = put_systems(&b, messages, form); i < n && !b.failed; i++)
     put_message(&b, tri_json_at(messages, i), form);

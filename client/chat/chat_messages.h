@@ -19,8 +19,10 @@ typedef struct chat_form {
 
 /* Checks the messages and writes them anew: arguments of calls become objects, or texts of such, and those of a
  * function without parameters are empty; a call has a content, which may be null; empty lists of calls go;
- * reasoning_content, reasoning and thinking fill each other. *out is for tri_json_free. TRI_INVALID_ARGUMENT: a message
- * is malformed; err->field is like messages[3].role. */
-tri_status chat_messages_make(const tri_json *messages, const chat_form *form, tri_json_doc **out, tri_error *err);
+ * reasoning_content, reasoning and thinking fill each other. *out is for tri_json_free. model: its name, for the
+ * refusal of a part that is not text; may be NULL. TRI_INVALID_ARGUMENT: a message is malformed; err->field is like
+ * messages[3].role. */
+tri_status chat_messages_make(const tri_json *messages, const char *model, const chat_form *form, tri_json_doc **out,
+                              tri_error *err);
 
 #endif

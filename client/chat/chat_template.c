@@ -302,7 +302,7 @@ static tri_status render(const chat_template *t, const chat_request *r, const st
   struct variables v = {.n = 0};
   tri_json_doc *messages = NULL, *flags = NULL;
   tri_status st;
-  TRI_TRY(chat_messages_make(r->messages, &how, &messages, err));
+  TRI_TRY(chat_messages_make(r->messages, r->model, &how, &messages, err));
   TRI_TRY(tri_json_parse(flags_text, sizeof flags_text - 1, &flags, err));
   TRI_TRY(set_variables(t, r, tri_json_root(messages), tri_json_root(flags), &v, err));
   tri_jinja_input in = {.variables = v.list, .num_variables = v.n, .now_s = r->now_s};

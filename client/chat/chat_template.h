@@ -25,7 +25,8 @@ typedef struct chat_request {
   const tri_json *kwargs; /* an object: further variables of the template */
   const tri_json *reasoning_effort;
   bool add_generation_prompt;
-  int64_t now_s; /* see tri_jinja_input */
+  const char *model; /* its name, for refusals; may be NULL */
+  int64_t now_s;     /* see tri_jinja_input */
 } chat_request;
 
 /* Writes the prompt. Bytes of *out that its spans name come from the request. TRI_INVALID_ARGUMENT: the messages are

@@ -39,6 +39,7 @@ tri_status oai_model_open(const char *dir, const char *template_file, oai_model 
   char path[PATH_MAX];
   snprintf(path, sizeof path, "%s/tokenizer.json", dir);
   TRI_CHECK(tri_tokenizer_load(path, &out->tokenizer, err));
+  tri_model_folder_name(dir, out->name);
   tri_error why = {0};
   tri_status st = chat_template_load(dir, template_file, &out->template, &why);
   if (st == TRI_OK) {
@@ -170,6 +171,7 @@ tri_status oai_model_prompt(const oai_model *m, tri_tokenizer_scratch *scratch, 
   struct tm local;
   tri_status st;
   chat_request r = o->chat;
+  r.model = m->name[0] ? m->name : NULL;
   r.now_s = localtime_r(&now, &local) ? now + local.tm_gmtoff : now;
   TRI_TRY(of_template(chat_template_render(m->template, &r, &out, err), err));
   if (o->continue_final) TRI_TRY(cut_behind_final(r.messages, &out, err));

@@ -3,10 +3,12 @@
 #ifndef TRI_CLIENT_OPENAI_MODEL_H
 #define TRI_CLIENT_OPENAI_MODEL_H
 
+#include "base/model_folder.h"
 #include "client/chat/chat_template.h"
 #include "text/tokenizer/tokenizer.h"
 
 typedef struct oai_model {
+  char name[TRI_MODEL_NAME]; /* as its folder says it */
   tri_tokenizer *tokenizer;
   chat_template *template; /* NULL: the model has none that can be read, */
   char no_template[400];   /* and this is why */

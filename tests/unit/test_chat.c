@@ -127,7 +127,7 @@ START_TEST(messages_are_made) {
   const struct made *m = &made[_i];
   tri_json_doc *from = parse(m->messages), *want = parse(m->want), *got = NULL;
   tri_error err = {0};
-  ck_assert_msg(chat_messages_make(tri_json_root(from), m->form, &got, &err) == TRI_OK, "%s", err.message);
+  ck_assert_msg(chat_messages_make(tri_json_root(from), NULL, m->form, &got, &err) == TRI_OK, "%s", err.message);
   same(tri_json_root(want), tri_json_root(got), m->messages);
   tri_json_free(from);
   tri_json_free(want);
@@ -148,7 +148,9 @@ static const struct refused {
     {"[{\"role\":\"user\"}]", "messages[0].content", "is missing"},
     {"[{\"role\":\"assistant\"},{\"role\":\"system\",\"content\":null}]", "messages[1].content", "is missing"},
     {"[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"\"},{\"type\":\"image_url\"}]}]",
-     "messages[0].content[1]", "only text is understood"},
+     "messages[0].content[1]", "type image_url: only text is understood by org/a-model"},
+    {"[{\"role\":\"user\",\"content\":[{\"type\":\"input_audio\"}]}]", "messages[0].content[0]",
+     "type input_audio: only text is understood by org/a-model"},
     {"[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":1}]}]", "messages[0].content[0]",
      "must have a text"},
     {"[{\"role\":\"user\",\"content\":[1]}]", "messages[0].content[0]", "an object with a type"},
@@ -158,7 +160,7 @@ static const struct refused {
 START_TEST(messages_are_refused) {
   tri_json_doc *from = parse(refused[_i].messages), *got = NULL;
   tri_error err = {0};
-  ck_assert_int_eq(chat_messages_make(tri_json_root(from), &texts, &got, &err), TRI_INVALID_ARGUMENT);
+  ck_assert_int_eq(chat_messages_make(tri_json_root(from), "org/a-model", &texts, &got, &err), TRI_INVALID_ARGUMENT);
   ck_assert_str_eq(err.field, refused[_i].field);
   ck_assert_msg(strstr(err.message, refused[_i].words) != NULL, "%s", err.message);
   tri_json_free(from);
