@@ -18,6 +18,7 @@
 #include "base/foreign.h"
 #include "base/json/json_rewrite.h"
 #include "base/mem.h"
+#include "base/text.h"
 
 /* A document is jansson's root, a node jansson's value: the two types only keep jansson.h out of every other file. */
 static json_t *raw(const tri_json *j) { return (json_t *)(uintptr_t)j; }
@@ -208,6 +209,29 @@ void tri_json_free(tri_json_doc *doc) {
 const tri_json *tri_json_root(const tri_json_doc *doc) { return (const tri_json *)doc; }
 
 void tri_json_drop(tri_json_doc *doc, const char *key) { json_object_del((json_t *)doc, key); }
+
+/* Members of the outer object that are not kept, or that the inner one has. */
+static void drop_others(json_t *outer, json_t *inner, const char *kept) {
+  const char *key;
+  void *next;
+  json_t *value;
+  json_object_foreach_safe(outer, next, key, value) {
+    const json_t *own = json_object_get(inner, key);
+    if (own && !json_is_null(own)) continue; /* replaced */
+    if (tri_has_word(kept, key))
+      json_object_del(inner, key); /* null */
+    else
+      json_object_del(outer, key);
+  }
+}
+
+tri_status tri_json_narrow(tri_json_doc *doc, const char *key, const char *kept) {
+  json_t *outer = (json_t *)doc, *inner = json_incref(json_object_get(outer, key));
+  drop_others(outer, inner, kept);
+  tri_status st = json_object_update(outer, inner) ? TRI_NO_MEMORY : TRI_OK;
+  json_decref(inner);
+  return st;
+}
 
 /* Returns the spelling of a number that jansson has as a string; NULL: it is no such number. */
 static const char *spelling(const json_t *j, size_t *len) {

@@ -362,6 +362,23 @@ START_TEST(files_of_transformers) {
 }
 END_TEST
 
+/* The inner object's members count, and of the outer one's those that are kept and that the inner one lacks. */
+START_TEST(an_object_inside_instead) {
+  static const char text[] = "{\"a\":1,\"b\":2,\"c\":3,\"d\":4,\"in\":{\"a\":5,\"b\":null,\"e\":6,\"in\":7}}";
+  tri_json_doc *doc = NULL;
+  int64_t a, b, e, in;
+  ck_assert_int_eq(tri_json_parse(text, sizeof text - 1, &doc, NULL), TRI_OK);
+  ck_assert_int_eq(tri_json_narrow(doc, "in", "a b d"), TRI_OK);
+  const tri_json *root = tri_json_root(doc);
+  ck_assert(tri_json_as_int(tri_json_get(root, "a"), &a) && a == 5);
+  ck_assert(tri_json_as_int(tri_json_get(root, "b"), &b) && b == 2);
+  ck_assert(tri_json_as_int(tri_json_get(root, "e"), &e) && e == 6);
+  ck_assert(tri_json_as_int(tri_json_get(root, "in"), &in) && in == 7);
+  ck_assert(!tri_json_get(root, "c") && tri_json_get(root, "d") && tri_json_size(root) == 5);
+  tri_json_free(doc);
+}
+END_TEST
+
 Suite *suite_json(void) {
   Suite *s = suite_create("json");
   TCase *t = tcase_create("json");
@@ -374,6 +391,7 @@ Suite *suite_json(void) {
   tcase_add_test(t, json_getters);
   tcase_add_test(t, json_files);
   tcase_add_test(t, one_member);
+  tcase_add_test(t, an_object_inside_instead);
   tcase_add_test(t, files_of_transformers);
   suite_add_tcase(s, t);
   return s;
