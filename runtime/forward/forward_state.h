@@ -11,7 +11,7 @@
 #include "runtime/forward/forward.h"
 #include "runtime/forward/walk.h"
 
-enum { TRI_FORWARD_PLANS = 512, TRI_LAYER_CLASSES = 64, TRI_FORWARD_TABLES = 8, TRI_FORWARD_ATTENTIONS = 4 };
+enum { TRI_FORWARD_PLANS = 512, TRI_LAYER_CLASSES = 128, TRI_FORWARD_TABLES = 8, TRI_FORWARD_ATTENTIONS = 4 };
 
 struct tri_forward {
   tri_forward_config cfg;
@@ -28,6 +28,7 @@ struct tri_forward {
   float *bias;   /* [q_heads.count, bias_len] by position, else NULL */
   int bias_len, bias_offset;
   float *inv_freq, *inv_freq_long; /* [rotary_dim / 2] */
+  float *local_inv_freq;           /* the same of LOCAL layers, where they have a table of their own, else NULL */
   tri_expert_tally *tally;         /* [layers, slots] of the shard, of a model with experts, else NULL */
   int32_t *slots;                  /* [layers, experts, 1 + most_copies], see tri_moe_route_args; NULL: linear */
   int most_copies;
@@ -171,6 +172,7 @@ bool tri_adds_positions_late(const tri_model_config *c); /* after the projection
 tri_embed_args tri_embed_of(const tri_walk *w);
 tri_embed_args tri_positions_of(const tri_walk *w); /* positions alone, on top of nothing, into the stream */
 tri_rope_angles_args tri_rope_of(const tri_walk *w);
+tri_rope_angles_args tri_local_rope_of(const tri_walk *w);
 /* The queries or keys of the step, and their norm over all heads of all ranks. */
 tri_mat tri_queries_of(const tri_walk *w);
 tri_mat tri_keys_of(const tri_walk *w);

@@ -81,6 +81,7 @@ static void finish_encoder(tri_walk *w) {
 static void enter(tri_walk *w) {
   const tri_forward_config *cfg = &w->f->cfg;
   if (tri_has_rope(cfg->model)) tri_emit_rope_angles(w, tri_rope_of(w));
+  if (cfg->model->attention.has_local_rope) tri_emit_rope_angles(w, tri_local_rope_of(w));
   if (cfg->shard.first_stage) embed(w);
 }
 

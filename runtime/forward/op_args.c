@@ -71,14 +71,10 @@ tri_embed_args tri_positions_of(const tri_walk *w) {
   return a;
 }
 
-tri_rope_angles_args tri_rope_of(const tri_walk *w) {
-  const tri_forward *f = w->f;
-  const tri_rope *r = &f->cfg.model->attention.rope;
+static tri_rope_angles_args angles_of(const tri_walk *w, const tri_rope *r, tri_mat cosines, tri_mat sines) {
   return (tri_rope_angles_args){
       .positions = w->b->positions,
       .rope_len = w->b->rope_len,
-      .inv_freq = f->inv_freq,
-      .inv_freq_long = f->inv_freq_long,
       .kind = r->kind,
       .num_tokens = w->b->num_tokens,
       .rotary_dim = r->rotary_dim,
@@ -86,9 +82,24 @@ tri_rope_angles_args tri_rope_of(const tri_walk *w) {
       .base = r->base,
       .factor = r->factor,
       .attention_scale = r->attention_scale,
-      .cos = tri_angles_of(w, f->buf.cos),
-      .sin = tri_angles_of(w, f->buf.sin),
+      .cos = tri_angles_of(w, cosines),
+      .sin = tri_angles_of(w, sines),
   };
+}
+
+tri_rope_angles_args tri_rope_of(const tri_walk *w) {
+  const tri_forward *f = w->f;
+  tri_rope_angles_args a = angles_of(w, &f->cfg.model->attention.rope, f->buf.cos, f->buf.sin);
+  a.inv_freq = f->inv_freq;
+  a.inv_freq_long = f->inv_freq_long;
+  return a;
+}
+
+tri_rope_angles_args tri_local_rope_of(const tri_walk *w) {
+  const tri_forward *f = w->f;
+  tri_rope_angles_args a = angles_of(w, &f->cfg.model->attention.local_rope, f->buf.local_cos, f->buf.local_sin);
+  a.inv_freq = f->local_inv_freq;
+  return a;
 }
 
 /* A row of qkv: the heads of queries, then those of keys, then those of values, head_dim each. */
@@ -115,11 +126,23 @@ tri_norm_args tri_whole_norm_of(const tri_walk *w, tri_mat x, const tri_weight *
   return a;
 }
 
+/* Angles and rotary dimensions are those of the layer's kind, or none. */
+static void set_rotation(const tri_walk *w, const tri_layer *y, tri_qkv_rope_append_args *a) {
+  const tri_forward *f = w->f;
+  const tri_attention_config *c = &f->cfg.model->attention;
+  bool local = c->has_local_rope && y->flags & TRI_LAYER_LOCAL;
+  if (!tri_has_rope(f->cfg.model) || y->flags & TRI_LAYER_NO_ROPE) return;
+  a->rotary_dim = (local ? &c->local_rope : &c->rope)->rotary_dim;
+  a->interleaved = c->rope.interleaved;
+  a->cos = tri_angles_of(w, local ? f->buf.local_cos : f->buf.cos);
+  a->sin = tri_angles_of(w, local ? f->buf.local_sin : f->buf.sin);
+}
+
 tri_qkv_rope_append_args tri_append_of(const tri_walk *w, const tri_layer *y) {
   const tri_forward *f = w->f;
   const tri_model_config *c = f->cfg.model;
   bool per_head = c->attention.qk_norm == TRI_QK_NORM_HEAD || c->attention.qk_norm == TRI_QK_NORM_EACH_HEAD;
-  return (tri_qkv_rope_append_args){
+  tri_qkv_rope_append_args a = {
       .qkv = tri_rows(f->buf.qkv, w->b->num_tokens),
       .num_heads = f->cfg.shard.q_heads.count,
       .num_kv_heads = f->cfg.shard.kv_heads.count,
@@ -130,13 +153,11 @@ tri_qkv_rope_append_args tri_append_of(const tri_walk *w, const tri_layer *y) {
       .norm_weight_offset = (float)c->norm.weight_offset,
       .norm_kind = c->norm.kind,
       .norm_stride = c->attention.qk_norm == TRI_QK_NORM_EACH_HEAD ? (int)c->attention.head_dim : 0,
-      .rotary_dim = tri_has_rope(c) ? c->attention.rope.rotary_dim : 0,
-      .interleaved = c->attention.rope.interleaved,
-      .cos = tri_angles_of(w, f->buf.cos),
-      .sin = tri_angles_of(w, f->buf.sin),
       .kv_slot = w->b->kv_slot,
       .kv = y->kv,
   };
+  set_rotation(w, y, &a);
+  return a;
 }
 
 /* A tensor rank's query heads may begin in the middle of a group that shares a KV head: skipped_heads are those of the

@@ -152,17 +152,21 @@ void tri_forward_place(tri_forward *f, int layer) {
   be->ops.upload(be, f->tally + at * slots, f->no_rows, slots * sizeof *f->no_rows);
 }
 
+static bool make_frequencies(tri_forward *f) {
+  const tri_attention_config *a = &f->cfg.model->attention;
+  size_t bytes = (size_t)a->rope.rotary_dim / 2 * sizeof(float),
+         local = (size_t)a->local_rope.rotary_dim / 2 * sizeof(float);
+  if (!tri_has_rope(f->cfg.model)) return true;
+  if (!put_table(f, a->rope.inv_freq, bytes, &f->inv_freq)) return false;
+  if (!put_table(f, a->rope.inv_freq_long, bytes, &f->inv_freq_long)) return false;
+  return !a->has_local_rope || put_table(f, a->local_rope.inv_freq, local, &f->local_inv_freq);
+}
+
 /* Uploads are waited for once, at the end; what they read is freed after that. */
 tri_status tri_forward_make_tables(tri_forward *f) {
   tri_backend *be = f->cfg.backend;
-  const tri_model_config *c = f->cfg.model;
   struct staged staged = {0};
-  size_t half = (size_t)c->attention.rope.rotary_dim / 2 * sizeof(float);
-  bool ok = true;
-  if (tri_has_rope(c))
-    ok = put_table(f, c->attention.rope.inv_freq, half, &f->inv_freq) &&
-         put_table(f, c->attention.rope.inv_freq_long, half, &f->inv_freq_long);
-  ok = ok && make_biases(f, &staged) && make_tally(f, &staged) && make_slots(f, &staged);
+  bool ok = make_frequencies(f) && make_biases(f, &staged) && make_tally(f, &staged) && make_slots(f, &staged);
   ok = be->ops.stream_sync(be) == TRI_OK && ok;
   tri_free(staged.slopes);
   tri_free(staged.bias);

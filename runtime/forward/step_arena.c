@@ -62,7 +62,8 @@ static void add_layers(struct table *t) {
   const tri_shard *s = t->cfg->shard;
   const tri_mla *m = &c->mla;
   int64_t all = t->cfg->limits->max_num_batched_tokens, tokens = tri_limits_chunk(t->cfg->limits),
-          d = c->attention.head_dim, half = c->attention.rope.rotary_dim / 2;
+          d = c->attention.head_dim, half = c->attention.rope.rotary_dim / 2,
+          local_half = c->attention.local_rope.rotary_dim / 2;
   int64_t heads = s->q_heads.count, kv_heads = s->kv_heads.count, units = most_units(c, s);
   add(t, TRI_BUF_x, all, c->hidden_size);
   add(t, TRI_BUF_h, tokens, c->hidden_size);
@@ -86,6 +87,8 @@ static void add_layers(struct table *t) {
   add(t, TRI_BUF_shared_gate, tokens, 1);
   add(t, TRI_BUF_cos, all, half);
   add(t, TRI_BUF_sin, all, half);
+  add(t, TRI_BUF_local_cos, all, local_half);
+  add(t, TRI_BUF_local_sin, all, local_half);
   add(t, TRI_BUF_square_sums, 2, tokens);
   t->to[TRI_BUF_x].copies = t->cfg->num_micro_batches;
 }

@@ -171,7 +171,7 @@ static tri_status load_numbers(tri_load *l, const tri_weight_target *t) {
   char name[160];
   if (!src) {
     snprintf(name, sizeof name, t->rule.name, t->layer, t->expert);
-    return tri_fail(l->err, TRI_CORRUPT, name, "the checkpoint has no tensor %s%s", l->c->arch->prefix, name);
+    return tri_fail(l->err, TRI_CORRUPT, name, "the checkpoint has no tensor %s%s", tri_tensor_prefix(l->c, 0), name);
   }
   tri_weight_shape full = tri_rule_full_shape(l->c, &t->rule);
   bool transposed = t->rule.flags & TRI_TENSOR_TRANSPOSED;
@@ -218,14 +218,11 @@ tri_status tri_load_tensor(void *ctx, const tri_weight_target *t) {
   return tri_shard_slices(l->c, l->s, &t->rule, t->slot, t->place.is_stored ? load_stored : tri_load_packed, l);
 }
 
-/* Returns whether name, with or without the prefix, is the pattern with a layer below `layers` (into *layer) and an
- * expert below `experts` for its first and second %d. */
-static bool matches(const char *pattern, const char *prefix, int64_t layers, int64_t experts, const char *name,
-                    int *layer) {
+/* Returns whether name is the pattern with a layer below `layers` (into *layer) and an expert below `experts` for its
+ * first and second %d. */
+static bool is_pattern(const char *pattern, int64_t layers, int64_t experts, const char *name, int *layer) {
   int64_t limits[] = {layers, experts};
-  size_t p = strlen(prefix);
   *layer = 0;
-  if (!strncmp(name, prefix, p)) name += p;
   for (int number = 0; *pattern;) {
     if (*pattern != '%') {
       if (*pattern++ != *name++) return false;
@@ -241,13 +238,23 @@ static bool matches(const char *pattern, const char *prefix, int64_t layers, int
   return !*name;
 }
 
+/* The same of a name with or without a prefix. */
+static bool matches(const tri_model_config *c, const char *pattern, int64_t layers, int64_t experts, const char *name,
+                    int *layer) {
+  const char *prefix;
+  for (int i = 0; (prefix = tri_tensor_prefix(c, i)); i++)
+    if (!strncmp(name, prefix, strlen(prefix)) && is_pattern(pattern, layers, experts, name + strlen(prefix), layer))
+      return true;
+  return false;
+}
+
 /* Returns whether a rule that applies has this name; packed: and may be quantized. */
 static bool is_named(const tri_model_config *c, const char *name, bool packed) {
   const tri_arch *a = c->arch;
   int64_t layers = c->shared_layers ? 1 : c->num_layers;
   int layer;
   for (const tri_tensor_rule *r = a->tensors; r->name; r++)
-    if (tri_rule_applies(c, r) && matches(r->name, a->prefix, layers, c->moe.num_experts, name, &layer) &&
+    if (tri_rule_applies(c, r) && matches(c, r->name, layers, c->moe.num_experts, name, &layer) &&
         tri_weight_in_layer(c, r->weight, layer))
       return !packed || tri_packed_may_be(c, r);
   return false;
@@ -257,9 +264,13 @@ static bool is_named(const tri_model_config *c, const char *name, bool packed) {
  * several tokens. */
 static bool is_extra(const tri_model_config *c, const char *name) {
   static const char layers[] = "layers.";
-  size_t p = strlen(c->arch->prefix);
+  const char *prefix;
   int64_t layer = 0;
-  if (!strncmp(name, c->arch->prefix, p)) name += p;
+  for (int i = 0; (prefix = tri_tensor_prefix(c, i)); i++)
+    if (!strncmp(name, prefix, strlen(prefix))) {
+      name += strlen(prefix);
+      break;
+    }
   if (c->extra_layers && !strncmp(name, "mtp_", 4)) return true;
   if (strncmp(name, layers, sizeof layers - 1) != 0) return false;
   name += sizeof layers - 1;
@@ -275,7 +286,7 @@ static bool is_of_cache(const tri_model_config *c, const char *name) {
   int layer;
   for (size_t i = 0; i < sizeof names / sizeof *names; i++)
     if ((c->stored.method != TRI_STORED_PLAIN || c->stored.has_kv_scales) &&
-        matches(names[i], c->arch->prefix, c->num_layers, 0, name, &layer))
+        matches(c, names[i], c->num_layers, 0, name, &layer))
       return true;
   return false;
 }
@@ -293,8 +304,9 @@ static bool is_packed(const tri_model_config *c, const char *name) {
 static bool is_known(const tri_model_config *c, const char *name) {
   int layer;
   if (is_named(c, name, false) || is_packed(c, name) || is_extra(c, name) || is_of_cache(c, name)) return true;
+  if (tri_tensor_is_passed_over(c, name)) return true;
   for (const char *const *p = c->arch->ignored_tensors; *p; p++)
-    if (matches(*p, c->arch->prefix, 1 << 20, 1 << 20, name, &layer)) return true;
+    if (matches(c, *p, 1 << 20, 1 << 20, name, &layer)) return true;
   return false;
 }
 

@@ -66,31 +66,33 @@ size_t tri_packed_stem(tri_stored_method method, const char *name, const char **
   return 0;
 }
 
-/* A layer: its name in the checkpoint with and without the family's prefix, and the place after it. */
+/* A layer: its name, the place after it, and the name in the checkpoint that was looked for last. */
 struct layer {
+  const tri_model_config *c;
   const tri_checkpoint *ckpt;
-  char name[NAME_BYTES];
-  size_t prefix, end;
+  char stem[NAME_BYTES], name[NAME_BYTES];
 };
 
 static struct layer name_layer(const tri_model_config *c, const tri_checkpoint *ckpt, const tri_tensor_rule *rule,
                                int layer, int expert) {
-  struct layer l = {.ckpt = ckpt, .prefix = strlen(c->arch->prefix)};
-  int n = snprintf(l.name, sizeof l.name, "%s", c->arch->prefix);
-  snprintf(l.name + n, sizeof l.name - (size_t)n, rule->name, layer, expert);
-  l.end = strlen(l.name);
-  if (tri_text_ends_with(l.name, weight)) l.end -= strlen(weight);
+  struct layer l = {.c = c, .ckpt = ckpt};
+  snprintf(l.stem, sizeof l.stem, rule->name, layer, expert);
+  if (tri_text_ends_with(l.stem, weight)) l.stem[strlen(l.stem) - strlen(weight)] = '\0';
   return l;
 }
 
 static const tri_st_tensor *find(struct layer *l, const char *suffix) {
-  snprintf(l->name + l->end, sizeof l->name - l->end, "%s", suffix);
-  const tri_st_tensor *t = tri_checkpoint_find(l->ckpt, l->name);
-  return t ? t : tri_checkpoint_find(l->ckpt, l->name + l->prefix);
+  const tri_st_tensor *t = NULL;
+  const char *prefix;
+  for (int i = 0; !t && (prefix = tri_tensor_prefix(l->c, i)); i++) {
+    snprintf(l->name, sizeof l->name, "%s%s%s", prefix, l->stem, suffix);
+    t = tri_checkpoint_find(l->ckpt, l->name);
+  }
+  return t;
 }
 
 static tri_status missing(struct layer *l, const char *suffix, const tri_st_tensor *codes, tri_error *err) {
-  snprintf(l->name + l->end, sizeof l->name - l->end, "%s", suffix);
+  snprintf(l->name, sizeof l->name, "%s%s%s", tri_tensor_prefix(l->c, 0), l->stem, suffix);
   return tri_fail(err, TRI_CORRUPT, l->name, "the checkpoint has %.80s, but no tensor %.80s", codes->name, l->name);
 }
 

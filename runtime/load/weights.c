@@ -15,10 +15,14 @@ enum { ALIGN = 64 };
 const tri_st_tensor *tri_rule_find(const tri_model_config *c, const tri_checkpoint *ckpt, const tri_tensor_rule *rule,
                                    int layer, int expert) {
   char name[256];
-  int n = snprintf(name, sizeof name, "%s", c->arch->prefix);
-  snprintf(name + n, sizeof name - (size_t)n, rule->name, layer, expert); /* heads stand outside the prefix */
-  const tri_st_tensor *t = tri_checkpoint_find(ckpt, name);
-  return t ? t : tri_checkpoint_find(ckpt, name + n);
+  const char *prefix;
+  const tri_st_tensor *t = NULL;
+  for (int i = 0; !t && (prefix = tri_tensor_prefix(c, i)); i++) { /* heads stand outside the prefix */
+    int n = snprintf(name, sizeof name, "%s", prefix);
+    snprintf(name + n, sizeof name - (size_t)n, rule->name, layer, expert);
+    t = tri_checkpoint_find(ckpt, name);
+  }
+  return t;
 }
 
 /* The type of a rule's tensor in memory, unless another is asked for; TRI_DTYPE_COUNT without a tensor. */

@@ -10,14 +10,17 @@
   X(bert)                                                                                                              \
   X(bloom)                                                                                                             \
   X(cohere)                                                                                                            \
+  X(cohere2)                                                                                                           \
   X(deepseek_v2)                                                                                                       \
   X(deepseek_v3)                                                                                                       \
   X(distilbert)                                                                                                        \
   X(ernie4_5)                                                                                                          \
   X(ernie4_5_moe)                                                                                                      \
+  X(exaone4)                                                                                                           \
   X(falcon)                                                                                                            \
   X(gemma)                                                                                                             \
   X(gemma2)                                                                                                            \
+  X(gemma3_text)                                                                                                       \
   X(glm4)                                                                                                              \
   X(glm4_moe)                                                                                                          \
   X(gpt2)                                                                                                              \
@@ -36,6 +39,7 @@
   X(mistral)                                                                                                           \
   X(mixtral)                                                                                                           \
   X(olmo2)                                                                                                             \
+  X(olmo3)                                                                                                             \
   X(olmoe)                                                                                                             \
   X(opt)                                                                                                               \
   X(phi)                                                                                                               \
@@ -46,6 +50,7 @@
   X(qwen3_moe)                                                                                                         \
   X(roberta)                                                                                                           \
   X(seed_oss)                                                                                                          \
+  X(smollm3)                                                                                                           \
   X(stablelm)                                                                                                          \
   X(starcoder2)                                                                                                        \
   X(t5)                                                                                                                \

@@ -193,6 +193,8 @@ typedef struct tri_config_key {
 typedef struct tri_arch {
   const char *model_type;     /* config.json's model_type */
   const char *class_names[4]; /* values of `architectures` that this table describes; NULL-terminated */
+  /* Multimodal folders whose text_config is of this family (multimodal.c); NULL: there are none. */
+  const char *multimodal_type, *multimodal_class;
   const char *prefix;         /* of the tensors' names; checkpoints with and without it are read */
   const tri_config_key *keys; /* the family's own keys, on top of the common ones; ends with name NULL */
   const char
@@ -210,6 +212,15 @@ typedef struct tri_arch {
 
 extern const tri_arch *const tri_arch_list[]; /* NULL-terminated */
 const tri_arch *tri_arch_find(const char *model_type);
+
+/* multimodal.c: returns the i-th prefix that names of a model's tensors may have, the likeliest first and "" last; NULL
+ * after it. */
+const char *tri_tensor_prefix(const tri_model_config *c, int i);
+/* Returns whether a tensor belongs to what a multimodal folder has in addition to its text part. */
+bool tri_tensor_is_passed_over(const tri_model_config *c, const char *name);
+/* Turns a multimodal folder's config into that of its text part, and notes keys that are not understood; *out: there is
+ * one. Other configs stay as they are. */
+tri_status tri_config_take_text(tri_json_doc *doc, bool strict, tri_model_config *notes, bool *out, tri_error *err);
 
 /* config_values.c: returns the entry of a key in the family's table or in that of common keys; NULL without one. */
 const tri_config_key *tri_config_key_find(const tri_arch *arch, const char *key);
@@ -252,6 +263,10 @@ tri_status tri_config_seq2seq(tri_model_config *c, tri_error *err);
 /* For prepare of BART and its descendants: the scale of the embedding, and switches that must be as the tables have it.
  */
 tri_status tri_config_bart(tri_model_config *c, const tri_json *root, tri_error *err);
+/* layer_kinds.c: the flags of all layers, as far as `layer_types` and the defaults of the family say them. */
+tri_status tri_config_layer_kinds(tri_model_config *c, const tri_json *root, tri_error *err);
+/* For prepare: those of `no_rope_layers`, or every Nth layer, are NO_ROPE; N: `no_rope_layer_interval`, or `every`. */
+tri_status tri_config_no_rope_layers(tri_model_config *c, const tri_json *root, int every, tri_error *err);
 /* Every layer from `first` on in steps of `step` is LOCAL, unless layer_types has said which are. */
 void tri_config_local_layers(tri_model_config *c, const tri_json *root, int first, int step);
 

@@ -24,11 +24,14 @@ struct reader {
   tri_error *err;
 };
 
-/* null counts as absent: files write it for what has no value, whatever the key's type. */
+/* null counts as absent: files write it for what has no value, whatever the key's type. A window of null is none, also
+ * where the family has one by default. */
 static tri_status read_key(void *ctx, const char *key, const tri_json *value) {
   struct reader *r = ctx;
   const tri_config_key *k = tri_config_key_find(r->c->arch, key);
-  return k && tri_json_kind_of(value) != TRI_JSON_NULL ? tri_config_set(r->c, k, value, r->err) : TRI_OK;
+  bool null = tri_json_kind_of(value) == TRI_JSON_NULL;
+  if (k && null && k->field == offsetof(tri_model_config, attention.window)) r->c->attention.window = 0;
+  return k && !null ? tri_config_set(r->c, k, value, r->err) : TRI_OK;
 }
 
 /* Fields of generation_config.json start as NaN or -1, which says that the model has no opinion and a request's own
@@ -112,40 +115,6 @@ tri_status tri_config_encoder(tri_model_config *c, const tri_json *root, tri_err
   return c->head.has_classifier ? read_labels(root, c, err) : TRI_OK;
 }
 
-/* A list of layer_types decides alone where there is one (read_layer_types); the rule of a family is for files without
- * it. */
-void tri_config_local_layers(tri_model_config *c, const tri_json *root, int first, int step) {
-  if (!c->attention.window || tri_json_kind_of(tri_json_get(root, "layer_types")) != TRI_JSON_NULL) return;
-  for (int l = first; l < c->num_layers; l += step) c->layer_flags[l] |= TRI_LAYER_LOCAL;
-}
-
-void tri_config_sparse_layers(tri_model_config *c, int first, int step) {
-  for (int l = first; l < c->num_layers; l += step) c->layer_flags[l] |= TRI_LAYER_SPARSE;
-}
-
-/* One name per layer. */
-static tri_status read_layer_types(const tri_json *root, tri_model_config *c, tri_error *err) {
-  static const char key[] = "layer_types";
-  const tri_json *list = tri_json_get(root, key);
-  if (tri_json_kind_of(list) == TRI_JSON_NULL) return TRI_OK;
-  if (tri_json_kind_of(list) != TRI_JSON_ARRAY || tri_json_size(list) != (size_t)c->num_layers)
-    return tri_fail(err, TRI_INVALID_ARGUMENT, key, "%s must be a list of %lld names", key, (long long)c->num_layers);
-  for (size_t l = 0; l < (size_t)c->num_layers; l++) {
-    const char *name = tri_json_as_str(tri_json_at(list, l), NULL);
-    bool local = name && !strcmp(name, "sliding_attention");
-    if (!local && (!name || strcmp(name, "full_attention")))
-      return tri_fail(err, TRI_UNSUPPORTED, key,
-                      "%s[%zu] is \"%.40s\": only full_attention and sliding_attention are "
-                      "supported",
-                      key, l, name ? name : "?");
-    if (local) c->layer_flags[l] |= TRI_LAYER_LOCAL;
-    if (local && !c->attention.window)
-      return tri_fail(err, TRI_INVALID_ARGUMENT, key, "%s[%zu] is sliding_attention, but there is no sliding_window",
-                      key, l);
-  }
-  return TRI_OK;
-}
-
 /* Switches of encoder-decoder and pruned models: off, or another model than the one that these tables describe. */
 static tri_status check_off(const tri_json *root, const tri_model_config *c, tri_error *err) {
   static const char *const switches[] = {"add_cross_attention", "is_encoder_decoder", "tie_encoder_decoder",
@@ -209,12 +178,7 @@ static tri_status derive(tri_model_config *c, const tri_json *root, bool strict,
   if (!c->attention.scale) c->attention.scale = 1 / sqrt((double)c->attention.head_dim);
   if (!c->embed.size) c->embed.size = c->hidden_size;
   c->embed.projected = c->embed.size != c->hidden_size;
-  TRI_CHECK(read_layer_types(root, c, err));
-  if (c->attention.window_every) tri_config_local_layers(c, root, 0, c->attention.window_every);
-  if (c->moe.all_layers) {
-    c->moe.intermediate_size = c->mlp.intermediate_size;
-    tri_config_sparse_layers(c, 0, 1);
-  }
+  TRI_CHECK(tri_config_layer_kinds(c, root, err));
   return c->attention.position == TRI_POS_ROPE ? tri_rope_read(c, root, strict, err) : TRI_OK;
 }
 
@@ -252,11 +216,18 @@ static const char modelopt_file[] = "hf_quant_config.json";
 static tri_status parse_docs(tri_json_doc *doc, const tri_json *generation, const tri_json *modelopt,
                              tri_config_rules rules, tri_model_config *out, const char **file, tri_error *err) {
   *file = "config.json";
-  tri_model_config c;
+  tri_model_config c = {0};
+  char noted[TRI_UNKNOWN_KEYS];
+  bool multimodal;
   const tri_json *root = tri_json_root(doc);
   if (tri_json_kind_of(root) != TRI_JSON_OBJECT) return tri_fail(err, TRI_CORRUPT, "config.json", "not an object");
   drop_ignored(doc, &rules.ignored);
+  TRI_CHECK(tri_config_take_text(doc, rules.strict, &c, &multimodal, err));
+  if (multimodal) drop_ignored(doc, &rules.ignored);
+  memcpy(noted, c.unknown_keys, sizeof noted);
   TRI_CHECK(read_arch(root, &c, err));
+  c.multimodal = multimodal;
+  memcpy(c.unknown_keys, noted, sizeof noted);
   struct reader r = {.c = &c, .err = err};
   TRI_CHECK(tri_json_each(root, read_key, &r));
   TRI_CHECK(read_strings(root, &c, err));
@@ -337,6 +308,11 @@ cleanup:
 }
 
 void tri_model_config_warn(const tri_model_config *c, const char *component) {
+  if (c->multimodal)
+    tri_log(TRI_LOG_INFO, component,
+            "of a multimodal model (%s) the text part (%s) is served: images and sound are refused, and tensors of "
+            "their towers and projectors are passed over",
+            c->arch->multimodal_type, c->arch->model_type);
   if (!c->unknown_keys[0]) return;
   tri_log(TRI_LOG_WARN, component,
           "config.json has unknown keys for model_type %s, which are ignored: %s (--strict-config refuses them)",

@@ -53,8 +53,9 @@ typedef enum tri_norm_place {
 /* Norms of queries and keys: one gain for all heads, a gain for each head, or a norm over all heads together. */
 typedef enum tri_qk_norm { TRI_QK_NORM_NONE, TRI_QK_NORM_HEAD, TRI_QK_NORM_EACH_HEAD, TRI_QK_NORM_WHOLE } tri_qk_norm;
 
-/* layer_flags. LOCAL: attention sees the last `window` keys only. SPARSE: experts instead of one MLP. */
-enum { TRI_LAYER_LOCAL = 1, TRI_LAYER_SPARSE = 2 };
+/* layer_flags. LOCAL: attention sees the last `window` keys only. SPARSE: experts instead of one MLP. NO_ROPE: queries
+ * and keys of a model with rotary positions do not rotate. */
+enum { TRI_LAYER_LOCAL = 1, TRI_LAYER_SPARSE = 2, TRI_LAYER_NO_ROPE = 4 };
 
 /* Latent attention (DeepSeek-V2, section 2.1); rank 0: none. A head's query and key have nope_dim elements without
  * position and rope_dim with, so head_dim is their sum; its value has v_dim. */
@@ -129,16 +130,21 @@ typedef struct tri_attention_config {
   int64_t num_heads, num_kv_heads, head_dim;
   bool bias, o_bias;
   tri_qk_norm qk_norm;
-  bool has_qk_norm;    /* qk_norm is not NONE: for the tables */
-  bool has_sinks;      /* one more logit per head in the softmax, without a value */
-  double scale;        /* of q.k; 1/sqrt(head_dim) unless the family says otherwise */
-  bool scale_by_layer; /* GPT-2: divides scale by layer + 1 */
-  double softcap;      /* 0: none */
-  int64_t window;      /* of LOCAL layers; 0: none */
-  int window_every;    /* not 0: these are the first layer and every Nth, unless the file says which */
+  bool has_qk_norm;     /* qk_norm is not NONE: for the tables */
+  bool has_sinks;       /* one more logit per head in the softmax, without a value */
+  double scale;         /* of q.k; 1/sqrt(head_dim) unless the family says otherwise */
+  bool scale_by_layer;  /* GPT-2: divides scale by layer + 1 */
+  double softcap;       /* 0: none */
+  int64_t window;       /* of LOCAL layers; 0: none */
+  int window_every;     /* not 0: these are the first layer and every Nth, unless the file says which */
+  int64_t global_every; /* not 0: these are all layers but every Nth, unless the file says which */
   tri_position_kind position;
   int64_t bias_buckets, bias_max_distance; /* RELATIVE */
   tri_rope rope;
+  bool has_local_rope;          /* LOCAL layers have a table of their own */
+  tri_rope local_rope;          /* FIXED */
+  double local_rope_theta;      /* 0: rope_theta */
+  bool global_no_rope;          /* of a model with a window the other layers are NO_ROPE */
   double partial_rotary_factor; /* share of each head that rotates */
   int64_t rotary_dim;           /* the same as a number, where a family says it so */
   double rope_theta;
@@ -202,6 +208,7 @@ typedef struct tri_model_config {
   uint8_t layer_flags[TRI_MAX_LAYERS];
   bool encoder;         /* every token sees the whole sequence, and the states themselves are the result */
   bool feeds_decoder;   /* the encoder of an encoder-decoder: it has the decoder's embedding and KV blocks */
+  bool multimodal;      /* the text part of a multimodal folder */
   bool shared_layers;   /* all layers have the same weights */
   tri_dtype dtype;      /* of the stored weights, as config.json claims; the tensors' own types are what counts */
   tri_stored stored;    /* how matrices are quantized in the checkpoint */
@@ -234,7 +241,7 @@ tri_status tri_model_config_load(const char *dir, tri_config_rules rules, tri_mo
 /* The same from texts; generation may be NULL. */
 tri_status tri_model_config_parse(const char *config, size_t config_len, const char *generation, size_t generation_len,
                                   tri_config_rules rules, tri_model_config *out, tri_error *err);
-/* Logs the keys that are not understood, if there are any. */
+/* Logs the keys that are not understood, if there are any, and what is passed over of a multimodal folder. */
 void tri_model_config_warn(const tri_model_config *c, const char *component);
 /* Tokens of a sequence, unless an option says otherwise: the positions, or fewer where a sentence-transformers folder
  * wants that. */

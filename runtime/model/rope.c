@@ -146,8 +146,7 @@ static tri_status require(double v, const char *key, const char *type, tri_error
 
 /* Computes the tables of one kind. max_position_embeddings stands for the original length where the file does not have
  * it. */
-static tri_status apply(tri_model_config *c, const char *type, struct params *p, tri_error *err) {
-  tri_rope *r = &c->attention.rope;
+static tri_status apply(const tri_model_config *c, tri_rope *r, const char *type, struct params *p, tri_error *err) {
   int half = r->rotary_dim / 2;
   bool original_given = !isnan(p->original);
   if (!original_given) p->original = (double)c->max_position_embeddings;
@@ -187,8 +186,49 @@ static tri_status apply(tri_model_config *c, const char *type, struct params *p,
   return TRI_OK;
 }
 
-tri_status tri_rope_read(tri_model_config *c, const tri_json *root, bool strict, tri_error *err) {
-  struct params p = {.theta = c->attention.rope_theta,
+/* Finds the section of a file; *name: what it is called. Files that carry both mean the same by them. */
+static tri_status find_section(const tri_json *root, const tri_json **out, const char **name, tri_error *err) {
+  const char *const names[] = {"rope_parameters", "rope_scaling"};
+  *out = NULL;
+  *name = names[0];
+  for (int i = 0; i < 2 && !*out; i++) {
+    const tri_json *section = tri_json_get(root, names[i]);
+    if (tri_json_kind_of(section) == TRI_JSON_NULL) continue;
+    if (tri_json_kind_of(section) != TRI_JSON_OBJECT)
+      return tri_fail(err, TRI_INVALID_ARGUMENT, names[i], "%s must be an object", names[i]);
+    *out = section;
+    *name = names[i];
+  }
+  return TRI_OK;
+}
+
+/* Reads one table's numbers; section NULL: those of the default kind. */
+static tri_status read_section(const struct section *s, const tri_json *section, const char **type) {
+  *type = "default";
+  if (!section) return TRI_OK;
+  TRI_CHECK(tri_json_each(section, read_key, (void *)s));
+  const tri_json *t = tri_json_get(section, "rope_type");
+  if (tri_json_kind_of(t) == TRI_JSON_NULL) t = tri_json_get(section, "type");
+  if (tri_json_kind_of(t) != TRI_JSON_NULL) *type = tri_json_as_str(t, NULL);
+  if (!*type)
+    return tri_fail(s->err, TRI_INVALID_ARGUMENT, "rope_scaling.rope_type", "%s.rope_type must be a string", s->name);
+  return TRI_OK;
+}
+
+/* Some families keep the original length next to the section. */
+static tri_status read_original(const tri_json *root, struct params *p, tri_error *err) {
+  const tri_json *original = tri_json_get(root, "original_max_position_embeddings");
+  if (isnan(p->original) && tri_json_kind_of(original) != TRI_JSON_NULL &&
+      (!tri_json_as_num(original, &p->original) || !(p->original >= 2 && p->original <= 1e9)))
+    return tri_fail(err, TRI_OUT_OF_RANGE, "original_max_position_embeddings",
+                    "original_max_position_embeddings must be a number from 2 to 1e9");
+  return TRI_OK;
+}
+
+/* Makes a table of a section that may be NULL. *theta: the base where the section has none, then that of the table. */
+static tri_status make_table(tri_model_config *c, const tri_json *root, const tri_json *section, const char *name,
+                             bool strict, double *theta, tri_rope *r, tri_error *err) {
+  struct params p = {.theta = *theta,
                      .factor = NAN,
                      .partial = c->attention.partial_rotary_factor,
                      .low_freq = NAN,
@@ -198,30 +238,11 @@ tri_status tri_rope_read(tri_model_config *c, const tri_json *root, bool strict,
                      .beta_fast = 32,
                      .beta_slow = 1,
                      .truncate = true};
-  const char *type = "default";
-  const char *const names[] = {"rope_parameters", "rope_scaling"};
-  for (int i = 0; i < 2; i++) {
-    const tri_json *section = tri_json_get(root, names[i]);
-    if (tri_json_kind_of(section) == TRI_JSON_NULL) continue;
-    if (tri_json_kind_of(section) != TRI_JSON_OBJECT)
-      return tri_fail(err, TRI_INVALID_ARGUMENT, names[i], "%s must be an object", names[i]);
-    struct section s = {.p = &p, .c = c, .strict = strict, .name = names[i], .err = err};
-    TRI_CHECK(tri_json_each(section, read_key, &s));
-    const tri_json *t = tri_json_get(section, "rope_type");
-    if (tri_json_kind_of(t) == TRI_JSON_NULL) t = tri_json_get(section, "type");
-    if (tri_json_kind_of(t) != TRI_JSON_NULL) type = tri_json_as_str(t, NULL);
-    if (!type)
-      return tri_fail(err, TRI_INVALID_ARGUMENT, "rope_scaling.rope_type", "%s.rope_type must be a string", names[i]);
-    break; /* files that carry both mean the same by them */
-  }
-  c->attention.rope_theta = p.theta;
-  /* Some families keep the original length next to the section. */
-  const tri_json *original = tri_json_get(root, "original_max_position_embeddings");
-  if (isnan(p.original) && tri_json_kind_of(original) != TRI_JSON_NULL &&
-      (!tri_json_as_num(original, &p.original) || !(p.original >= 2 && p.original <= 1e9)))
-    return tri_fail(err, TRI_OUT_OF_RANGE, "original_max_position_embeddings",
-                    "original_max_position_embeddings must be a number from 2 to 1e9");
-  tri_rope *r = &c->attention.rope;
+  const char *type;
+  struct section s = {.p = &p, .c = c, .strict = strict, .name = name, .err = err};
+  TRI_CHECK(read_section(&s, section, &type));
+  TRI_CHECK(read_original(root, &p, err));
+  *theta = p.theta;
   r->kind = TRI_ROPE_FIXED;
   r->attention_scale = 1;
   r->rotary_dim =
@@ -230,5 +251,45 @@ tri_status tri_rope_read(tri_model_config *c, const tri_json *root, bool strict,
     return tri_fail(err, TRI_OUT_OF_RANGE, "partial_rotary_factor",
                     "%d rotary dimensions of a head of %lld: must be even, at least 2 and at most %d", r->rotary_dim,
                     (long long)c->attention.head_dim, TRI_MAX_ROTARY);
-  return apply(c, type, &p, err);
+  return apply(c, r, type, &p, err);
+}
+
+/* The sections of the two kinds of layers. Before transformers 5 there is one, for the layers without a window, and the
+ * others have the default kind with a base of their own or the same one. */
+static tri_status split_section(const tri_json **all, const tri_json **local, const char *name, tri_error *err) {
+  static const char *const kinds[] = {"full_attention", "sliding_attention"};
+  const tri_json *parts[2];
+  *local = NULL;
+  for (int i = 0; i < 2; i++) parts[i] = tri_json_get(*all, kinds[i]);
+  if (!parts[0] && !parts[1]) return TRI_OK;
+  for (int i = 0; i < 2; i++)
+    if (tri_json_kind_of(parts[i]) != TRI_JSON_OBJECT || tri_json_size(*all) != 2)
+      return tri_fail(err, TRI_INVALID_ARGUMENT, name, "%s must have two objects, %s and %s, and nothing else", name,
+                      kinds[0], kinds[1]);
+  *all = parts[0];
+  *local = parts[1];
+  return TRI_OK;
+}
+
+/* A prompt's length may change the angles of the first table alone: the prefix cache asks that one
+ * (worker/schedule/prefix_reuse.c). */
+static tri_status read_local(tri_model_config *c, const tri_json *root, const tri_json *section, const char *name,
+                             bool strict, tri_error *err) {
+  tri_attention_config *a = &c->attention;
+  if (!a->local_rope_theta) a->local_rope_theta = a->rope_theta;
+  a->local_rope.interleaved = a->rope.interleaved;
+  TRI_CHECK(make_table(c, root, section, name, strict, &a->local_rope_theta, &a->local_rope, err));
+  if (a->local_rope.kind != TRI_ROPE_FIXED)
+    return tri_fail(err, TRI_UNSUPPORTED, name, "%s: angles of windowed layers must not depend on the length", name);
+  return TRI_OK;
+}
+
+tri_status tri_rope_read(tri_model_config *c, const tri_json *root, bool strict, tri_error *err) {
+  tri_attention_config *a = &c->attention;
+  const tri_json *section, *local = NULL;
+  const char *name;
+  TRI_CHECK(find_section(root, &section, &name, err));
+  if (section && a->has_local_rope) TRI_CHECK(split_section(&section, &local, name, err));
+  TRI_CHECK(make_table(c, root, section, name, strict, &a->rope_theta, &a->rope, err));
+  return a->has_local_rope ? read_local(c, root, local, name, strict, err) : TRI_OK;
 }

@@ -35,6 +35,7 @@ unmeasured=$(cd "$checkpoints" 2>/dev/null && for dir in */; do [ -e "$dir/round
 # A flipped expert of rounded weights moves half of its prompts.
 flips=granitemoe
 
+
 # check EXPECTED-EXIT RANKS DIR ARG...
 check() {
   want=$1 n=$2 dir=$3

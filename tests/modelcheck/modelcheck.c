@@ -385,6 +385,20 @@ static tri_status wait_steps(struct mc_check *c, int steps) {
   return TRI_OK;
 }
 
+/* Leaves of a long prompt's logits the rows that the reference has kept (positions.I). Returns how many there are. */
+static size_t keep_positions(const struct mc_check *c, int i) {
+  size_t v = (size_t)c->engine->model.vocab_size, rows = (size_t)c->exp.len[i];
+  char name[64];
+  const tri_st_tensor *t;
+  snprintf(name, sizeof name, "positions.%d", i);
+  int64_t *kept = mc_read_tensor(&c->exp, name, &t);
+  if (kept) rows = (size_t)t->shape[0];
+  for (size_t k = 0; kept && k < rows; k++)
+    memmove(c->trace.logits + k * v, c->trace.logits + (size_t)kept[k] * v, v * sizeof *c->trace.logits);
+  tri_free(kept);
+  return rows;
+}
+
 /* The error of a prompt's logits, for the shard's leader. */
 static tri_status compare_logits(struct mc_check *c, int i, double *error) {
   size_t v = (size_t)c->engine->model.vocab_size, n = (size_t)c->exp.len[i] * v;
@@ -392,9 +406,10 @@ static tri_status compare_logits(struct mc_check *c, int i, double *error) {
   const tri_st_tensor *t;
   TRI_CHECK(mc_collect(c, sampler_of(c), c->trace.logits, n));
   if (!leads(c)) return TRI_OK;
+  c->bits = tri_hash_bytes(c->bits, c->trace.logits, n * sizeof *c->trace.logits);
+  n = keep_positions(c, i) * v;
   snprintf(name, sizeof name, "logits.%d", i);
   float *want = mc_read_tensor(&c->exp, name, &t);
-  c->bits = tri_hash_bytes(c->bits, c->trace.logits, n * sizeof *c->trace.logits);
   *error = want && t->bytes == n * 4 ? mc_nmse(c->trace.logits, want, n) : NAN;
   tri_free(want);
   return TRI_OK;

@@ -739,6 +739,42 @@ START_TEST(tensors_that_nobody_asks_for) {
 }
 END_TEST
 
+/* Both spellings of a multimodal folder, with tensors of towers, which a model of text alone refuses. */
+START_TEST(text_part_of_a_multimodal_folder) {
+  static const char config[] =
+      "{\"model_type\":\"mistral3\",\"text_config\":{\"model_type\":\"mistral\",\"hidden_size\":4,"
+      "\"num_hidden_layers\":2,\"num_attention_heads\":2,\"num_key_value_heads\":1,\"intermediate_size\":3,"
+      "\"vocab_size\":5}}";
+  static const char *const names[][3] = {
+      {"language_model.model.", "language_model.lm_head.weight", "vision_tower.norm.weight"},
+      {"model.language_model.", "lm_head.weight", "model.visual.norm.weight"}};
+  static const char model[] = "model.";
+  for (int k = 0; k < 2; k++) {
+    tri_error err = {0};
+    tiny_tensors();
+    for (int i = 0; i < num_tensors; i++) {
+      char old[100];
+      bool head = strncmp(tensors[i].name, model, sizeof model - 1) != 0;
+      snprintf(old, sizeof old, "%.60s", tensors[i].name + (head ? 0 : sizeof model - 1));
+      snprintf(tensors[i].name, sizeof tensors[i].name, "%s%s", head ? "" : names[k][0], head ? names[k][1] : old);
+    }
+    add("F32", 1, 4, 0, "tower", 0);
+    char *tower = tensors[num_tensors - 1].name;
+    snprintf(tower, sizeof tensors[0].name, "%s", names[k][2]);
+    write_checkpoint(-1);
+    ck_assert_msg(load_tiny(config, one, &err) == TRI_OK, "%s: %s", err.field, err.message);
+    snprintf(tower, sizeof tensors[0].name, "towers.norm.weight");
+    write_checkpoint(-1);
+    ck_assert_int_eq(load_tiny(config, one, &err), TRI_UNSUPPORTED);
+    ck_assert_str_eq(err.field, "towers.norm.weight");
+  }
+  tiny_tensors();
+  add("F32", 1, 4, 0, "vision_tower.norm.weight", 0);
+  write_checkpoint(-1);
+  refused(TRI_UNSUPPORTED, "vision_tower.norm.weight");
+}
+END_TEST
+
 START_TEST(a_file_that_shrinks) {
   tri_model_config c;
   tri_shard s;
@@ -894,6 +930,7 @@ Suite *suite_loader(void) {
   tcase_add_test(c, wrong_shapes);
   tcase_add_test(c, wrong_types);
   tcase_add_test(c, tensors_that_nobody_asks_for);
+  tcase_add_test(c, text_part_of_a_multimodal_folder);
   tcase_add_test(c, a_file_that_shrinks);
   tcase_add_test(c, tensors_at_odd_places);
   tcase_add_test(c, refused_before_and_lost_after);

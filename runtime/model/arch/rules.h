@@ -83,6 +83,8 @@
       TRI_INT_KEY("head_dim", attention.head_dim, 1, 1024), TRI_IGNORED_KEYS("pretraining_tp")
 /* One switch for all four projections. */
 #define TRI_KEY_ATTENTION_BIAS TRI_BOOL_KEYS("attention_bias", attention.bias, attention.o_bias)
+/* All layers but every Nth have a window: read by tri_config_layer_kinds where the defaults have global_every. */
+#define TRI_KEY_WINDOW_PATTERN TRI_READ_KEY("sliding_window_pattern")
 #define TRI_KEY_WINDOW TRI_INT_KEY("sliding_window", attention.window, 0, 1 << 30)
 
 /* RMSNorm, a gated MLP, rotary positions. */

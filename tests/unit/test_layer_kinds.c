@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Kinds of layers: windows, rotary angles of their own, no rotation; and the text part of a multimodal folder, whose
+ * config is that of the same model alone. */
+#include <check.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "runtime/model/arch.h"
+
+Suite *suite_layer_kinds(void);
+
+#define SIZES                                                                                                          \
+  "\"hidden_size\":64,\"num_hidden_layers\":8,\"num_attention_heads\":4,\"num_key_value_heads\":2,\"head_dim\":16,"    \
+  "\"intermediate_size\":64,\"vocab_size\":256,\"max_position_embeddings\":512"
+
+static tri_status parse(const char *type, const char *members, tri_model_config *out, tri_error *err) {
+  char text[2048];
+  snprintf(text, sizeof text, "{\"model_type\":\"%s\"," SIZES "%s%s}", type, *members ? "," : "", members);
+  return tri_model_config_parse(text, strlen(text), NULL, 0, (tri_config_rules){0}, out, err);
+}
+
+static tri_model_config accept(const char *type, const char *members) {
+  tri_model_config c;
+  tri_error err = {0};
+  ck_assert_msg(parse(type, members, &c, &err) == TRI_OK, "%s: %s", members, err.message);
+  ck_assert_msg(!c.unknown_keys[0], "%s: %s", members, c.unknown_keys);
+  return c;
+}
+
+static void refuse(const char *type, const char *members, tri_status want, const char *field) {
+  tri_model_config c;
+  tri_error err = {0};
+  tri_status st = parse(type, members, &c, &err);
+  ck_assert_msg(st == want && !strcmp(err.field, field), "%s: %s %s %s", members, tri_status_name(st), err.field,
+                err.message);
+}
+
+/* A letter per layer: w with a window, n that does not rotate, b both. */
+static const char *kinds(const tri_model_config *c) {
+  static char letters[TRI_MAX_LAYERS + 1];
+  for (int l = 0; l < c->num_layers; l++) letters[l] = ".wsxnb"[c->layer_flags[l]];
+  letters[c->num_layers] = '\0';
+  return letters;
+}
+
+static const struct {
+  const char *type, *members, *kinds;
+} patterns[] = {
+    {"gemma3_text", "", "wwwww.ww"},
+    {"gemma3_text", "\"sliding_window_pattern\":2", "w.w.w.w."},
+    {"olmo3", "", "www.www."},
+    {"olmo3",
+     "\"layer_types\":[\"full_attention\",\"sliding_attention\",\"full_attention\",\"full_attention\","
+     "\"full_attention\",\"full_attention\",\"full_attention\",\"full_attention\"]",
+     ".w......"},
+    {"cohere2", "", "wwwnwwwn"},
+    {"cohere2", "\"sliding_window_pattern\":3", "wwnwwnww"},
+    {"exaone4", "\"sliding_window_pattern\":4", "wwwnwwwn"},
+    {"exaone4", "\"sliding_window\":null", "........"}, /* all rotate */
+    {"exaone4",
+     "\"sliding_window_pattern\":\"LLLG\",\"layer_types\":[\"sliding_attention\",\"sliding_attention\","
+     "\"sliding_attention\",\"full_attention\",\"sliding_attention\",\"sliding_attention\",\"sliding_attention\","
+     "\"full_attention\"]",
+     "wwwnwwwn"},
+    {"smollm3", "", "...n...n"},
+    {"smollm3", "\"no_rope_layer_interval\":3", "..n..n.."},
+    {"smollm3", "\"no_rope_layers\":[0,1,1,1,1,1,1,0],\"no_rope_layer_interval\":4", "n......n"},
+    {"mistral", "", "wwwwwwww"},
+    {"mistral", "\"sliding_window\":null", "........"},
+};
+
+START_TEST(layers_have_their_kinds) {
+  tri_model_config c = accept(patterns[_i].type, patterns[_i].members);
+  ck_assert_str_eq(kinds(&c), patterns[_i].kinds);
+}
+END_TEST
+
+START_TEST(wrong_lists_are_refused) {
+  refuse("smollm3", "\"no_rope_layers\":[1,0]", TRI_INVALID_ARGUMENT, "no_rope_layers");
+  refuse("smollm3", "\"no_rope_layers\":[1,0,1,1,1,1,1,2]", TRI_INVALID_ARGUMENT, "no_rope_layers");
+  refuse("smollm3", "\"no_rope_layer_interval\":0", TRI_OUT_OF_RANGE, "no_rope_layer_interval");
+  refuse("smollm3", "\"use_sliding_window\":true", TRI_UNSUPPORTED, "use_sliding_window");
+  refuse("gemma3_text", "\"sliding_window_pattern\":0", TRI_OUT_OF_RANGE, "sliding_window_pattern");
+  refuse("cohere2", "\"sliding_window\":null", TRI_UNSUPPORTED, "sliding_window");
+  refuse("gemma3_text", "\"use_bidirectional_attention\":true", TRI_UNSUPPORTED, "use_bidirectional_attention");
+}
+END_TEST
+
+static void check_table(const tri_rope *r, double theta, double factor) {
+  ck_assert_int_eq(r->rotary_dim, 16);
+  for (int i = 0; i < 8; i++) {
+    double want = exp(-log(theta) * i / 8) / factor;
+    ck_assert_msg(fabs(r->inv_freq[i] - want) <= 5e-7 * want, "inv_freq[%d] is %.9g, not %.9g", i, r->inv_freq[i],
+                  want);
+  }
+}
+
+/* Gemma-3's, as before and since transformers 5. */
+START_TEST(two_tables_in_both_spellings) {
+  static const char *const spellings[] = {
+      "\"rope_theta\":50000.0,\"rope_local_base_freq\":2000.0,\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":8."
+      "0}",
+      "\"rope_parameters\":{\"full_attention\":{\"rope_type\":\"linear\",\"factor\":8.0,\"rope_theta\":50000.0},"
+      "\"sliding_attention\":{\"rope_type\":\"default\",\"rope_theta\":2000.0}}"};
+  for (int i = 0; i < 2; i++) {
+    tri_model_config c = accept("gemma3_text", spellings[i]);
+    check_table(&c.attention.rope, 50000, 8);
+    check_table(&c.attention.local_rope, 2000, 1);
+  }
+}
+END_TEST
+
+/* OLMo-3's scaling is for layers without a window; the base is that of both. */
+START_TEST(scaling_is_of_the_global_table) {
+  tri_model_config c = accept("olmo3", "\"rope_theta\":50000.0,\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":8.0,"
+                                       "\"original_max_position_embeddings\":32,\"attention_factor\":1.25}");
+  ck_assert_float_eq(c.attention.rope.attention_scale, 1.25f);
+  ck_assert_float_eq(c.attention.local_rope.attention_scale, 1);
+  check_table(&c.attention.local_rope, 50000, 1);
+}
+END_TEST
+
+START_TEST(wrong_sections_are_refused) {
+  refuse("gemma3_text", "\"rope_parameters\":{\"full_attention\":{\"rope_type\":\"default\"}}", TRI_INVALID_ARGUMENT,
+         "rope_parameters");
+  refuse("gemma3_text",
+         "\"rope_parameters\":{\"full_attention\":{},\"sliding_attention\":{},\"rope_type\":\"default\"}",
+         TRI_INVALID_ARGUMENT, "rope_parameters");
+  refuse("gemma3_text",
+         "\"rope_parameters\":{\"full_attention\":{},\"sliding_attention\":{\"rope_type\":\"dynamic\",\"factor\":2}}",
+         TRI_UNSUPPORTED, "rope_parameters");
+  refuse("mistral", "\"rope_parameters\":{\"full_attention\":{\"rope_theta\":5.0}}", TRI_UNKNOWN_FIELD,
+         "rope_parameters.full_attention"); /* has one table */
+}
+END_TEST
+
+/* ---- multimodal folders ---- */
+
+static tri_status parse_folder(const char *outer, const char *text, bool strict, tri_model_config *out,
+                               tri_error *err) {
+  char whole[3000];
+  snprintf(whole, sizeof whole, "{%s,\"text_config\":{%s," SIZES "}}", outer, text);
+  return tri_model_config_parse(whole, strlen(whole), NULL, 0, (tri_config_rules){.strict = strict}, out, err);
+}
+
+#define GEMMA3 "\"model_type\":\"gemma3\",\"architectures\":[\"Gemma3ForConditionalGeneration\"]"
+
+START_TEST(text_parts_are_models) {
+  tri_model_config c, alone = accept("gemma3_text", "\"torch_dtype\":\"float16\"");
+  tri_error err = {0};
+  ck_assert_msg(parse_folder(GEMMA3 ",\"torch_dtype\":\"float16\",\"eos_token_id\":[1,106],\"vision_config\":"
+                                    "{\"hidden_size\":8},\"mm_tokens_per_image\":4,\"hidden_size\":9",
+                             "\"model_type\":\"gemma3_text\",\"eos_token_id\":null", false, &c, &err) == TRI_OK,
+                "%s", err.message);
+  ck_assert(c.multimodal && !alone.multimodal && c.arch == alone.arch && c.dtype == TRI_F16);
+  ck_assert(c.num_eos_token_ids == 2 && c.eos_token_ids[1] == 106);
+  ck_assert_uint_eq(tri_model_config_hash(&c), tri_model_config_hash(&alone));
+  ck_assert_str_eq(kinds(&c), "wwwww.ww");
+  ck_assert_str_eq(c.unknown_keys, "hidden_size"); /* the text part's counts, and it is noted */
+  ck_assert(tri_tensor_is_passed_over(&c, "vision_tower.a.weight"));
+  ck_assert(tri_tensor_is_passed_over(&c, "model.vision_tower.a.weight"));
+  ck_assert(!tri_tensor_is_passed_over(&c, "language_model.model.norm.weight"));
+  ck_assert(!tri_tensor_is_passed_over(&alone, "vision_tower.a.weight"));
+}
+END_TEST
+
+static void refuse_folder(const char *outer, const char *text, bool strict, tri_status want, const char *field) {
+  tri_model_config c;
+  tri_error err = {0};
+  tri_status st = parse_folder(outer, text, strict, &c, &err);
+  ck_assert_msg(st == want && !strcmp(err.field, field), "%s: %s %s %s", outer, tri_status_name(st), err.field,
+                err.message);
+}
+
+START_TEST(other_folders_are_refused) {
+  static const char text[] = "\"model_type\":\"gemma3_text\"", field[] = "text_config.model_type";
+  refuse_folder("\"model_type\":\"llava\"", text, false, TRI_UNSUPPORTED, field);
+  refuse_folder("\"model_type\":\"gemma3\"", "\"model_type\":\"llama\"", false, TRI_UNSUPPORTED, field);
+  refuse_folder("\"model_type\":\"gemma3\",\"architectures\":[\"Gemma3Model\"]", text, false, TRI_UNSUPPORTED, field);
+  refuse_folder(GEMMA3 ",\"no_such_key\":7", text, true, TRI_UNKNOWN_FIELD, "no_such_key");
+  refuse_folder(GEMMA3, "\"model_type\":\"gemma3_text\",\"clip_qkv\":8", false, TRI_UNSUPPORTED, "clip_qkv");
+}
+END_TEST
+
+Suite *suite_layer_kinds(void) {
+  Suite *s = suite_create("layer_kinds");
+  TCase *c = tcase_create("layer_kinds");
+  tcase_add_loop_test(c, layers_have_their_kinds, 0, sizeof patterns / sizeof *patterns);
+  tcase_add_test(c, wrong_lists_are_refused);
+  tcase_add_test(c, two_tables_in_both_spellings);
+  tcase_add_test(c, scaling_is_of_the_global_table);
+  tcase_add_test(c, wrong_sections_are_refused);
+  tcase_add_test(c, text_parts_are_models);
+  tcase_add_test(c, other_folders_are_refused);
+  suite_add_tcase(s, c);
+  return s;
+}
