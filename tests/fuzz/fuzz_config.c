@@ -22,6 +22,15 @@ static void check_stored(const tri_stored *s) {
     need((s->schemes[i].bits == 4 || s->schemes[i].bits == 8) && s->schemes[i].rows >= 0 && s->schemes[i].cols >= 0);
 }
 
+static void check_rope(const tri_model_config *c, const tri_rope *r) {
+  need(r->rotary_dim >= 2 && r->rotary_dim % 2 == 0 && r->rotary_dim <= TRI_MAX_ROTARY &&
+       r->rotary_dim <= c->attention.head_dim);
+  need(isfinite(r->attention_scale) && r->original_max_len >= 0);
+  for (int i = 0; i < r->rotary_dim / 2; i++) need(isfinite(r->inv_freq[i]) && r->inv_freq[i] >= 0);
+  for (int i = 0; r->kind == TRI_ROPE_BY_LENGTH && i < r->rotary_dim / 2; i++)
+    need(isfinite(r->inv_freq_long[i]) && r->inv_freq_long[i] >= 0);
+}
+
 static void check(const tri_model_config *c) {
   check_stored(&c->stored);
   need(c->arch && c->hidden_size >= 1 && c->num_layers >= 1 && c->attention.num_heads >= 1 &&
@@ -34,15 +43,9 @@ static void check(const tri_model_config *c) {
   need(c->embed.size >= 1 && c->embed.position_offset >= 0 && c->embed.type_vocab_size >= 0);
   need(!c->head.has_classifier || (c->encoder && c->head.num_labels >= 1));
   need(c->bos_token_id >= -1 && c->bos_token_id <= UINT32_MAX);
-  if (c->attention.position == TRI_POS_ROPE) {
-    const tri_rope *r = &c->attention.rope;
-    need(r->rotary_dim >= 2 && r->rotary_dim % 2 == 0 && r->rotary_dim <= TRI_MAX_ROTARY &&
-         r->rotary_dim <= c->attention.head_dim);
-    need(isfinite(r->attention_scale) && r->original_max_len >= 0);
-    for (int i = 0; i < r->rotary_dim / 2; i++) need(isfinite(r->inv_freq[i]) && r->inv_freq[i] >= 0);
-    for (int i = 0; r->kind == TRI_ROPE_BY_LENGTH && i < r->rotary_dim / 2; i++)
-      need(isfinite(r->inv_freq_long[i]) && r->inv_freq_long[i] >= 0);
-  }
+  if (c->attention.position == TRI_POS_ROPE) check_rope(c, &c->attention.rope);
+  if (c->attention.has_local_rope) check_rope(c, &c->attention.local_rope);
+  need(!c->attention.has_local_rope || c->attention.local_rope.kind == TRI_ROPE_FIXED);
   tri_shard s;
   if (tri_shard_make(c, (tri_parallel){.tp = 2, .pp = 2, .tp_rank = 1, .pp_rank = 1}, &s, NULL) != TRI_OK) return;
   for (int id = 0; id < TRI_W_COUNT; id++) {
