@@ -53,22 +53,27 @@ typedef struct tri_comm_req {
  *
  * all_reduce   buf[i] = sum over the ranks of buf[i], float32, in place. Aligned to 16 bytes on device memory.
  * all_reduce_bf16
- *              The same of bfloat16, whose bits are in buf. Sums are made in float32, in the order of ranks, and
- * rounded once; `nccl` rounds each addition, in an order of its own. Device memory only. all_gather   recv[r * bytes
- * ..] = rank r's send, for every rank r. recv has size * bytes and does not overlap send, but that send may be the
- * rank's own part of it. reduce_scatter recv[i] = sum over the ranks r, in their order, of rank r's send[c->rank *
- * count + i], float32. send has size * count and does not overlap recv. `nccl` adds in an order of its own. all_to_all
- * Part r of send goes to rank r, and what comes from rank r is part r of recv. Parts lie one after the other in rank
- * order, part r of send send_bytes[r] long, part r of recv recv_bytes[r], which is what rank r sends here; 0 is fine.
- * The rank's own part is copied. send and recv do not overlap. Host memory only. dispatch     Rows to the ranks that
- * have their experts, tables to all: see kernels/expert_rows.h. Device memory only, of a communicator that
- * backend.comm_add_rows has made. The arrays on the host are read at once. combine      What each rank has computed of
- * the rows of the last dispatch, back to theirs. Follows every dispatch. broadcast    buf of every rank = that of rank
- * root. barrier      Returns when every rank has called it. Host memory only. isend        Begins to send to `peer`.
- * buf must stay as it is until wait returns TRI_OK. Tags are 0 .. 2^14 - 1. wait         Waits until isend's buffer can
- * be used again; of device memory, makes the compute stream wait. A request that is not active is done. Afterwards it
- * is not active. recv         Receives exactly `bytes` from `peer`. Sends and receives match by (peer, tag), in the
- * order of their calls. `nccl` ignores tags: there all transfers between two ranks match in that order. `p2p` takes
+ *              The same of bfloat16, whose bits are in buf. `nccl` alone has it, which rounds each addition, in an
+ *              order of its own. Device memory only.
+ * all_gather   recv[r * bytes ..] = rank r's send, for every rank r. recv has size * bytes and does not overlap send,
+ *              but that send may be the rank's own part of it.
+ * reduce_scatter
+ *              recv[i] = sum over the ranks r, in their order, of rank r's send[c->rank * count + i], float32. send has
+ *              size * count and does not overlap recv. `nccl` adds in an order of its own.
+ * all_to_all   Part r of send goes to rank r, and what comes from rank r is part r of recv. Parts lie one after the
+ *              other in rank order, part r of send send_bytes[r] long, part r of recv recv_bytes[r], which is what
+ *              rank r sends here; 0 is fine. The rank's own part is copied. send and recv do not overlap. Host memory
+ *              only.
+ * dispatch     Rows to the ranks that have their experts, tables to all: see kernels/expert_rows.h. Device memory only,
+ *              of a communicator that backend.comm_add_rows has made. The arrays on the host are read at once.
+ * combine      What each rank has computed of the rows of the last dispatch, back to theirs. Follows every dispatch.
+ * broadcast    buf of every rank = that of rank root.
+ * barrier      Returns when every rank has called it. Host memory only.
+ * isend        Begins to send to `peer`. buf must stay as it is until wait returns TRI_OK. Tags are 0 .. 2^14 - 1.
+ * wait         Waits until isend's buffer can be used again; of device memory, makes the compute stream wait. A request
+ *              that is not active is done. Afterwards it is not active.
+ * recv         Receives exactly `bytes` from `peer`. Sends and receives match by (peer, tag), in the order of their
+ *              calls. `nccl` ignores tags: there all transfers between two ranks match in that order. `p2p` takes
  *              whole floats alone (TRI_UNSUPPORTED), and its tags match modulo the number of ranks.
  * try_recv     A message of at most cap bytes if one has come: TRI_OK with *bytes, else TRI_AGAIN. A longer one is
  *              TRI_TOO_LARGE. Host memory only.

@@ -250,6 +250,8 @@ tri_status tri_config_read_number(const char *key, const tri_json *v, double min
 tri_status tri_config_bool(const tri_json *root, const char *key, bool *out, tri_error *err);
 tri_status tri_config_number(const tri_json *root, const char *key, double min, double max, double *out,
                              tri_error *err);
+/* For finish: scores are q.k/sqrt(head_dim) unless scale_attn_weights is false. */
+tri_status tri_config_unscaled(tri_model_config *c, const tri_json *root, tri_error *err);
 /* For prepare and finish: TRI_UNSUPPORTED where a key is there and says another word. */
 tri_status tri_config_must_be(const tri_json *root, const char *key, const char *word, tri_error *err);
 /* For prepare: `key` experts, `absent` where the file does not say, of moe.intermediate_size each, are one expert that

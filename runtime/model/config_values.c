@@ -103,3 +103,10 @@ tri_status tri_config_shared_experts(tri_model_config *c, const tri_json *root, 
   c->moe.has_shared = c->moe.shared_size > 0;
   return TRI_OK;
 }
+
+tri_status tri_config_unscaled(tri_model_config *c, const tri_json *root, tri_error *err) {
+  bool scaled = true;
+  TRI_CHECK(tri_config_bool(root, "scale_attn_weights", &scaled, err));
+  if (!scaled) c->attention.scale = 1;
+  return TRI_OK;
+}

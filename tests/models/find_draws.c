@@ -24,7 +24,7 @@ typedef struct draws {
   size_t n;
 } draws;
 
-/* What was done to rows after they were drawn. */
+/* Changes of rows after they were drawn. */
 typedef struct change {
   int twice;       /* this one was doubled (make_seq2seq.py); -1: none */
   int first, last; /* so many at either end were multiplied by `factor`: of tokens that shall be rare */

@@ -35,7 +35,7 @@ static void make_whole(oc *c, shape *s, int i) {
   if (oc_chance(c, 90)) s->act = acts[i / 4 % 4];
 }
 
-/* Of one or two rows one kernel takes large weights alone. */
+/* One kernel for both GEMMs takes one or two rows only with large weights. */
 static void make_heavy(oc *c, shape *s) {
   *s = (shape){
       .type = oc_chance(c, 50) ? TRI_BF16 : TRI_F16, .m = oc_range(c, 1, 2), .act = TRI_ACT_SILU, .whole = true};

@@ -184,7 +184,7 @@ START_TEST(none_where_it_is_off_or_lacking) {
 }
 END_TEST
 
-/* What is normed alone or added to by several ops is of float32, and so is a product with a bias. */
+/* Results that are normed alone, that several ops add to, or that have a bias are float32. */
 START_TEST(branches) {
   static const struct {
     const char *checkpoint;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What steps take, learned from made-up times, and the bound on tokens of prompts with decodes that follows. */
+/* Times of steps, learned from made-up ones, and the bound on tokens of prompts with decodes that follows. */
 #include <check.h>
 #include <math.h>
 #include <stdlib.h>

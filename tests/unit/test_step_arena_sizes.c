@@ -70,7 +70,7 @@ START_TEST(it_is_no_larger_than_its_busiest_operator) {
 }
 END_TEST
 
-/* Where GEMMs are of 16 bits, so is what latent attention makes of queries; latents are float32 up to their norm. */
+/* Queries of latent attention have the type of GEMMs; latents are float32 up to their norm. */
 START_TEST(latent_queries_have_the_type_of_gemms) {
   static const struct {
     tri_buffer_id id;

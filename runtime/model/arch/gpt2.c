@@ -29,14 +29,6 @@ static const tri_tensor_rule tensors[] = {
     {0},
 };
 
-/* Scores are q.k/sqrt(head_dim) unless scale_attn_weights is false. */
-static tri_status finish(tri_model_config *c, const tri_json *root, tri_error *err) {
-  bool scaled = true;
-  tri_status st = tri_config_bool(root, "scale_attn_weights", &scaled, err);
-  if (!scaled) c->attention.scale = 1;
-  return st;
-}
-
 const tri_arch tri_arch_gpt2 = {
     .model_type = "gpt2",
     .class_names = {"GPT2LMHeadModel"},
@@ -47,5 +39,5 @@ const tri_arch tri_arch_gpt2 = {
     .defaults = {TRI_LAYER_NORM_DEFAULTS, .mlp.act = TRI_ACT_GELU_TANH, .attention.bias = true,
                  .attention.o_bias = true, .mlp.bias = true, .attention.position = TRI_POS_LEARNED,
                  .head.tie_word_embeddings = true, .max_position_embeddings = 1024},
-    .finish = finish,
+    .finish = tri_config_unscaled,
 };

@@ -33,13 +33,6 @@ static tri_status prepare(tri_model_config *c, const tri_json *root, tri_error *
   return TRI_OK;
 }
 
-static tri_status finish(tri_model_config *c, const tri_json *root, tri_error *err) {
-  bool scaled = true;
-  TRI_CHECK(tri_config_bool(root, "scale_attn_weights", &scaled, err));
-  if (!scaled) c->attention.scale = 1;
-  return TRI_OK;
-}
-
 const tri_arch tri_arch_gpt_bigcode = {
     .model_type = "gpt_bigcode",
     .class_names = {"GPTBigCodeForCausalLM"},
@@ -51,5 +44,5 @@ const tri_arch tri_arch_gpt_bigcode = {
                  .attention.o_bias = true, .mlp.bias = true, .attention.position = TRI_POS_LEARNED,
                  .head.tie_word_embeddings = true, .max_position_embeddings = 1024},
     .prepare = prepare,
-    .finish = finish,
+    .finish = tri_config_unscaled,
 };
