@@ -9,6 +9,10 @@
 static const int contexts[] = {60, 200, 400, 900, 2000};
 enum { NUM_CONTEXTS = sizeof contexts / sizeof *contexts, FEW_ROWS = 8, TWICE = 2 };
 
+/* Tokens of prompts. Libraries choose a GEMM's kernel by its tiles of rows, and load it when it is first needed, while
+ * the step waits. Steps of up to FEW_TOKENS are recorded for models that are small enough. */
+enum { TILE = 128, MANY_TILES = 2048, FEW_TOKENS = 512 };
+
 typedef struct warm_up {
   const tri_warm_up *u;
   uint32_t *ids;   /* [max_num_batched_tokens] zeros */
@@ -69,47 +73,57 @@ static tri_status run_prompts(warm_up *w, int tokens) {
   return run(w);
 }
 
+static int next_prompts(int n) { return n < TILE || n >= MANY_TILES ? 2 * n : n + TILE; }
+
 static tri_status warm_prompts(warm_up *w) {
-  int most = w->u->limits.max_num_batched_tokens;
-  for (int n = 2; n < 2 * most && !is_over(w); n *= 2) {
+  int most = w->u->limits.max_num_batched_tokens, n = 2;
+  for (bool last = false; !last && !is_over(w); n = next_prompts(n)) {
+    last = n >= most;
     TRI_CHECK(run_prompts(w, smaller(n, most)));
-    if (!is_over(w)) TRI_CHECK(run_prompts(w, smaller(n, most))); /* small ones are recorded */
+    if (n <= FEW_TOKENS && !is_over(w)) TRI_CHECK(run_prompts(w, smaller(n, most)));
   }
   return TRI_OK;
 }
 
 /* ---- decode steps ---- */
 
-/* One prompt, which the sequences of all other rows share. */
-static tri_status prepare(warm_up *w, int micro_batch, int rows, int context) {
+/* The prompt that all sequences of decode steps have. */
+static tri_status run_context(warm_up *w, int context) {
+  tri_plan_begin(w->u->plan, 0, 0);
+  add_prompt(w, 0, context);
+  return run(w);
+}
+
+/* Each slot gets the prompt, whose keys and values the first blocks hold. */
+static void add_sequences(warm_up *w, int rows, int context) {
   const tri_sample_params *p = &params[w->steps % TWICE];
-  tri_plan_seq s = {.kind = TRI_SEQ_CHUNK, .num_tokens = (uint32_t)context};
-  s.flags = TRI_SEQ_FLAG_FIRST | TRI_SEQ_FLAG_PARAMS;
-  s.num_blocks = blocks_for(w, context + TWICE);
-  tri_plan_begin(w->u->plan, (uint32_t)micro_batch, 0);
+  tri_plan_seq s = {.kind = TRI_SEQ_RESUME, .flags = TRI_SEQ_FLAG_PARAMS, .num_tokens = (uint32_t)context};
+  s.num_blocks = blocks_for(w, context);
   tri_plan_add(w->u->plan, &s, w->ids, w->blocks, p, (uint32_t)context);
   for (int i = 1; i < rows; i++) {
     tri_plan_seq fork = {.slot = (uint32_t)i, .kind = TRI_SEQ_FORK, .flags = TRI_SEQ_FLAG_PARAMS};
     tri_plan_add(w->u->plan, &fork, NULL, NULL, p, (uint32_t)context);
   }
-  return run(w);
 }
 
-static tri_status decode(warm_up *w, int micro_batch, int rows, int length) {
+/* The step `number` of so many sequences after their prompt. */
+static tri_status decode(warm_up *w, int micro_batch, int rows, int context, int number) {
+  uint32_t used = blocks_for(w, context + number), blocks = blocks_for(w, context + number + 1);
   tri_plan_begin(w->u->plan, (uint32_t)micro_batch, 0);
+  if (!number) add_sequences(w, rows, context);
   for (int i = 0; i < rows; i++) {
     tri_plan_seq s = {.slot = (uint32_t)i, .kind = TRI_SEQ_DECODE, .flags = TRI_SEQ_FLAG_SAMPLE, .num_tokens = 1};
-    s.start = (uint32_t)length;
-    tri_plan_add(w->u->plan, &s, w->ids, NULL, NULL, 0);
+    s.start = (uint32_t)(context + number);
+    s.first_block = used;
+    s.num_blocks = blocks - used;
+    tri_plan_add(w->u->plan, &s, w->ids, w->blocks + used, NULL, 0);
   }
   return run(w);
 }
 
 static tri_status warm_rows(warm_up *w, int rows, int context) {
-  for (int micro_batch = 0; micro_batch < w->u->num_micro_batches && !is_over(w); micro_batch++) {
-    TRI_CHECK(prepare(w, micro_batch, rows, context));
-    for (int i = 0; i < TWICE; i++) TRI_CHECK(decode(w, micro_batch, rows, context + i));
-  }
+  for (int micro_batch = 0; micro_batch < w->u->num_micro_batches && !is_over(w); micro_batch++)
+    for (int i = 0; i < TWICE; i++) TRI_CHECK(decode(w, micro_batch, rows, context, i));
   return TRI_OK;
 }
 
@@ -117,12 +131,14 @@ static tri_status warm_decodes(warm_up *w) {
   const tri_limits *l = &w->u->limits;
   int most = smaller(l->max_num_seqs, l->max_num_batched_tokens), room = smaller(w->longest, l->max_num_batched_tokens);
   int lengths = w->u->num_micro_batches < NUM_CONTEXTS ? NUM_CONTEXTS / w->u->num_micro_batches : 1;
-  for (int i = 0; i < lengths && contexts[i] + TWICE <= room; i++)
+  for (int i = 0; i < lengths && contexts[i] + TWICE <= room && !is_over(w); i++) {
+    TRI_CHECK(run_context(w, contexts[i]));
     for (int n = 1;; n = smaller(tri_batch_rows(n + 1), most)) {
       bool wanted = n <= FEW_ROWS || i == 0 || i == NUM_CONTEXTS - 2;
       if (wanted) TRI_CHECK(warm_rows(w, n, contexts[i]));
       if (n == most) break;
     }
+  }
   return TRI_OK;
 }
 
