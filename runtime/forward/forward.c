@@ -219,6 +219,10 @@ static int padded_rows(const tri_forward *f, const tri_batch_builder *builder, c
   return tri_batch_padded_rows(&f->cfg.limits, most);
 }
 
+/* Returns whether other steps have padded logits: a library loads kernels for numbers of rows that it has not seen.
+ * Data-parallel ranks tell each other of their last layer's rows. */
+static bool pads_logits(const tri_forward *f) { return is_recordable(f) && !f->cfg.model->encoder && !f->cfg.all2all; }
+
 /* Attention is planned for the longest context that any data-parallel rank has, in steps, so that a plan is reused. */
 static void plan_for_longest(const tri_forward *f, int longest, tri_batch *b) {
   enum { LEAST = 256 };
@@ -357,8 +361,10 @@ tri_status tri_forward_run(tri_forward *f, const tri_batch_builder *builder, int
     tri_batch_pad(builder, rows, &padded);
   else if (!b->num_tokens)
     tri_batch_idle(builder, &padded);
+  else if (pads_logits(f))
+    tri_batch_pad_logits(builder, &f->cfg.limits, &padded);
   if (rows && f->cfg.all2all) plan_for_longest(f, builder->longest, &padded);
-  if (rows || !b->num_tokens) b = &padded;
+  if (rows || !b->num_tokens || pads_logits(f)) b = &padded;
   TRI_CHECK(set_shards(f, builder, rows, b->num_tokens));
   tri_mat x = tri_stream_of(f, micro_batch, b->num_tokens);
   TRI_TRY(bind(f, builder, b));

@@ -428,6 +428,14 @@ void tri_batch_pad(const tri_batch_builder *b, int rows, tri_batch *out) {
   if (!out->max_context) out->max_context = 1;
 }
 
+void tri_batch_pad_logits(const tri_batch_builder *b, const tri_limits *limits, tri_batch *out) {
+  int n = b->batch.num_logits, rows = tri_batch_padded_rows(limits, n);
+  *out = b->batch;
+  if (!n || rows >= b->batch.num_tokens) return;
+  for (int i = n; i < rows; i++) b->rows.logit_rows[i] = b->rows.logit_rows[n - 1];
+  out->num_logits = rows;
+}
+
 void tri_batch_largest(const tri_batch_builder *b, const tri_limits *limits, tri_batch *out) {
   int seqs = limits->max_num_seqs, tokens = limits->max_num_batched_tokens, rows = seqs < tokens ? seqs : tokens;
   int blocks = (limits->max_model_len + limits->block_size - 1) / limits->block_size;

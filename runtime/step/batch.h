@@ -199,6 +199,10 @@ int tri_batch_padded_rows(const tri_limits *limits, int n);
  * after the others up to so many rows, so that few shapes come: they attend to one key and write none. In the
  * builder's own arrays, within the limits. */
 void tri_batch_pad(const tri_batch_builder *b, int rows, tri_batch *out);
+/* The batch of any other step, with as many logits as a step of so many single tokens is padded to, so that the last
+ * layer and the head come in few shapes: those after the wanted ones are the last one's again. The batch as it is where
+ * it has no more tokens than that. In the builder's own arrays. */
+void tri_batch_pad_logits(const tri_batch_builder *b, const tri_limits *limits, tri_batch *out);
 
 /* A batch that takes as much room as any: of sequences that do not exist, with block tables of full length. */
 void tri_batch_largest(const tri_batch_builder *b, const tri_limits *limits, tri_batch *out);

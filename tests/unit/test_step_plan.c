@@ -770,6 +770,39 @@ START_TEST(padding) {
 }
 END_TEST
 
+/* So many prompts of 3 tokens whose last logits are wanted. */
+static void check_padded_logits(int prompts, int wanted) {
+  struct kit k = make_kit();
+  tri_batch padded;
+  size_t n;
+  tri_plan_begin(k.w, 0, 1);
+  for (int i = 0; i < prompts; i++) add_chunk(&k, (uint32_t)i, 0, 3, true);
+  const void *bytes = tri_plan_finish(k.w, &n);
+  ck_assert_int_eq(apply(&k, bytes, n), TRI_OK);
+  tri_batch_pad_logits(k.b, &limits, &padded);
+  ck_assert(padded.num_tokens == 3 * prompts && padded.num_seqs == prompts && k.b->batch.num_logits == prompts);
+  ck_assert_int_eq(padded.num_logits, wanted);
+  for (int i = 0; i < wanted; i++) ck_assert_int_eq(padded.logit_rows[i], 3 * (i < prompts ? i : prompts - 1) + 2);
+  free_kit(&k);
+}
+
+START_TEST(padded_logits) {
+  check_padded_logits(1, 1);
+  check_padded_logits(3, 4);
+  check_padded_logits(5, 6); /* no more than there are slots */
+  struct kit k = make_kit(); /* all rows' logits are wanted */
+  tri_batch padded;
+  size_t n;
+  tri_plan_begin(k.w, 0, 1);
+  for (uint32_t i = 0; i < 3; i++) add_chunk(&k, i, 0, 1, true);
+  const void *bytes = tri_plan_finish(k.w, &n);
+  ck_assert_int_eq(apply(&k, bytes, n), TRI_OK);
+  tri_batch_pad_logits(k.b, &limits, &padded);
+  ck_assert_int_eq(padded.num_logits, 3);
+  free_kit(&k);
+}
+END_TEST
+
 START_TEST(padded_rows) {
   ck_assert_int_eq(tri_batch_rows(128), 128);
   ck_assert_int_eq(tri_batch_rows(129), 144);
@@ -850,6 +883,7 @@ Suite *suite_step_plan(void) {
   tcase_add_test(c, longest_context);
   tcase_add_test(c, shards_are_told);
   tcase_add_test(c, padding);
+  tcase_add_test(c, padded_logits);
   tcase_add_test(c, padded_rows);
   tcase_add_test(c, pending_draws);
   tcase_add_test(c, results);
