@@ -240,7 +240,8 @@ struct tri_backend {
   bool prefers_fp8;             /* FP8 weights are faster as they lie than widened */
   bool wide_blocks_only;        /* of those with blocks, such as tri_groups_are_wide has */
   int rounds_fp8_from;          /* rows from which GEMMs with weights of FP8 are faster where their rows are rounded,
-                                   0: none; of experts: rows of each, on average */
+                                   0: none */
+  int rounds_fp8_experts_from;  /* the same of experts: rows of each, on average */
   int adds_in_place_from;       /* rows from which a GEMM that accumulates costs less than a norm's addition, 0:
                                    none */
   size_t bf16_sums_above;       /* bytes of a float32 all-reduce above which it is one of bfloat16 where activations

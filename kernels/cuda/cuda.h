@@ -359,10 +359,23 @@ typedef struct tri_cuda_rounded {
 /* linear/rounded_rows.cu; w: of the weights' type and groups. */
 tri_cuda_rounded tri_cuda_round(cudaStream_t stream, tri_mat x, const tri_weight *w, void *workspace);
 size_t tri_cuda_rounded_bytes(int rows, int k); /* of the workspace, a multiple of 256 */
+/* The same of rows that another kernel rounds, in such a workspace: their places. */
+tri_cuda_rounded tri_cuda_rounded_at(int rows, int k, void *workspace);
+/* The same of experts' rows, in the order of the map: a.x's rows are multiples of 16. */
+tri_cuda_rounded tri_cuda_round_choices(cudaStream_t stream, const tri_moe_experts_args *a, void *workspace);
 /* The same with two elements for each of x, whose sum is as precise as 16 bits (rounded_rows.cuh): q [2, rows, cols],
  * with a scale for each group whatever the weights' form. */
 tri_cuda_rounded tri_cuda_two_terms(cudaStream_t stream, tri_mat x, const tri_weight *w, void *workspace);
 size_t tri_cuda_two_terms_bytes(int rows, int k);
+
+/* linear/gemm_8bit_many.cu: many rows that are rounded, where tiles of 128 x 256 keep the device busy; results of x's
+ * type, without activation. queue: 0 before and after. */
+bool tri_cuda_8bit_many_fits(const tri_linear_args *a, int num_sms);
+bool tri_cuda_8bit_many_gated_fits(const tri_gated_linear_args *a, int num_sms);
+cudaError_t tri_cuda_8bit_many(cudaStream_t stream, const tri_linear_args *a, const tri_cuda_rounded *x,
+                               unsigned *queue, int num_sms);
+cudaError_t tri_cuda_8bit_many_gated(cudaStream_t stream, const tri_gated_linear_args *a, const tri_cuda_rounded *x,
+                                     unsigned *queue, int num_sms);
 
 /* gemm_8bit.cu: two rows and more with weights of 8 bits, on Hopper, gated or not. queue: 0 before and after. */
 bool tri_cuda_8bit_fits(const tri_linear_args *a);

@@ -12,7 +12,7 @@
 #include "kernels/cuda/fill.h"
 #include "kernels/random.h"
 
-enum { MIN_MAJOR = 8, ADDS_IN_PLACE_FROM = 17, ROUNDS_FP8_FROM = 65 };
+enum { MIN_MAJOR = 8, ADDS_IN_PLACE_FROM = 17, ROUNDS_FP8_FROM = 65, ROUNDS_FP8_EXPERTS_FROM = 33 };
 enum { BF16_SUMS_ABOVE = 8 << 20 }; /* more than steps of single tokens have: 256 rows of 8,192 */
 
 /* ---- memory ---- */
@@ -429,6 +429,7 @@ __attribute__((visibility("default"))) tri_status tri_backend_fill_cuda(tri_back
     be->lacks = "kernels for Hopper are off on this device: experts, int8/FP8 and prompts run on general kernels; "
                 "unmeasured";
   be->rounds_fp8_from = tri_cuda_of(be)->is_hopper ? ROUNDS_FP8_FROM : 0;
+  be->rounds_fp8_experts_from = tri_cuda_of(be)->is_hopper ? ROUNDS_FP8_EXPERTS_FROM : 0;
   be->ops.reserve = device_reserve;
   be->ops.reserve_samples = tri_cuda_reserve_samples;
   be->ops.tune = tri_cuda_tune;

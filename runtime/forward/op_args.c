@@ -22,21 +22,21 @@ tri_norm_args tri_norm_of(const tri_walk *w, tri_mat x, tri_mat delta, const tri
 }
 
 /* Returns whether `rows` rows of x are rounded for a GEMM: for weights of int8 always or never, for those of FP8 where
- * many rows make it faster. Blocks that begin before the weight's columns are not those of rows. */
-static bool rounds_rows(const tri_walk *w, const tri_weight *weight, int64_t rows) {
+ * many rows make it faster, `from` or more. Blocks that begin before the weight's columns are not those of rows. */
+static bool rounds_rows(const tri_walk *w, const tri_weight *weight, int64_t rows, int from) {
   const tri_forward_config *c = &w->f->cfg;
-  int from = c->backend ? c->backend->rounds_fp8_from : 0;
   if (weight->dtype == TRI_I8) return c->int8_activations;
   return weight->dtype == TRI_F8_E4M3 && from && rows >= from && !weight->groups.skip_col;
 }
 
 tri_linear_args tri_linear_of(const tri_walk *w, tri_mat x, const tri_weight *weight, const tri_weight *bias,
                               tri_mat out) {
+  const tri_backend *be = w->f->cfg.backend;
   return (tri_linear_args){.x = x,
                            .w = *weight,
                            .bias = tri_vector(bias),
                            .act = TRI_ACT_NONE,
-                           .rounds_rows = rounds_rows(w, weight, x.rows),
+                           .rounds_rows = rounds_rows(w, weight, x.rows, be ? be->rounds_fp8_from : 0),
                            .out = out};
 }
 
@@ -374,6 +374,7 @@ tri_moe_experts_args tri_experts_of(const tri_walk *w, const tri_layer *y, tri_m
   const tri_model_config *c = f->cfg.model;
   const tri_weight *up = &y->w[TRI_W_EXPERT_UP], *down = &y->w[TRI_W_EXPERT_DOWN];
   int64_t each = (int64_t)in.rows * c->moe.top_k / c->moe.num_experts; /* of all ranks' experts */
+  int from = f->cfg.backend ? f->cfg.backend->rounds_fp8_experts_from : 0;
   return (tri_moe_experts_args){
       .x = in,
       .weights = f->buf.expert_weights.data,
@@ -388,7 +389,7 @@ tri_moe_experts_args tri_experts_of(const tri_walk *w, const tri_layer *y, tri_m
       .gated = c->mlp.gated,
       .glu_limit = (float)c->moe.glu_limit,
       .accumulate = c->norm.parallel_residual || tri_adds_in_place(w),
-      .rounds_rows = rounds_rows(w, up, each) && rounds_rows(w, down, each),
+      .rounds_rows = rounds_rows(w, up, each, from) && rounds_rows(w, down, each, from),
       .out = tri_mlp_delta_of(w),
   };
 }

@@ -11,7 +11,7 @@
 
 enum {
   FP8_BLOCK = 128,
-  ROUNDED_FROM = 65
+  ROUNDED_FROM = 33
 }; /* rows and columns of a scale; rows of an expert from which a step rounds them */
 
 typedef struct shape {

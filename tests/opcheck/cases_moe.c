@@ -268,6 +268,12 @@ static int32_t *counted_choices(oc *c, int tokens, int experts) {
   return ids;
 }
 
+static tri_weight moe_weight(oc *c, const oc_moe_shape *s, int n, int k) {
+  tri_groups groups = {.rows = oc_chance(c, 70) ? 128 : 64, .cols = 128};
+  if (oc_chance(c, 30)) groups.skip_row = 64 % groups.rows;
+  return s->wide ? oc_weight_in(c, s->type, n, k, groups) : oc_weight(c, s->type, n, k);
+}
+
 void oc_moe_build(oc *c, tri_moe_experts_args *a, const oc_moe_shape *s) {
   int up_n = s->gated ? 2 * s->f : s->f;
   *a = (tri_moe_experts_args){.top_k = s->top_k, .num_experts = s->experts};
@@ -279,7 +285,7 @@ void oc_moe_build(oc *c, tri_moe_experts_args *a, const oc_moe_shape *s) {
   oc_moe_map(ids, s->tokens * s->top_k, s->first, s->experts, &a->map);
   float *weights = oc_normals(c, (size_t)s->tokens * (size_t)s->top_k, 0.3f);
   a->weights = weights;
-  a->up = oc_weight(c, s->type, s->experts * up_n, s->h), a->down = oc_weight(c, s->type, s->experts * s->h, s->f);
+  a->up = moe_weight(c, s, s->experts * up_n, s->h), a->down = moe_weight(c, s, s->experts * s->h, s->f);
   if (s->bias) {
     a->up_bias = oc_normals(c, (size_t)s->experts * (size_t)up_n, 1);
     a->down_bias = oc_normals(c, (size_t)s->experts * (size_t)s->h, 1);
@@ -342,6 +348,16 @@ static void shape_half_tiles(oc *c, oc_moe_shape *s) {
   s->tokens = oc_range(c, 70, 160);
 }
 
+/* Many rows of each expert, in shapes whose blocks of scales are those of a device's largest tiles, or nearly. */
+static void shape_many_rows(oc *c, oc_moe_shape *s, int i) {
+  s->h = (oc_chance(c, 70) ? 64 : 16) * oc_range(c, 1, 9);
+  s->f = (oc_chance(c, 70) ? 64 : 16) * oc_range(c, 1, 9);
+  s->experts = oc_range(c, 1, 5);
+  s->top_k = oc_range(c, 1, s->experts > 2 ? 3 : s->experts);
+  s->tokens = oc_range(c, 40, i % 48 == 9 ? 600 : 250);
+  s->wide = s->type == TRI_F8_E4M3 && s->h % 64 == 0 && s->f % 64 == 0 && oc_chance(c, 60);
+}
+
 /* Rows that become integers or FP8 on a device; those of half tiles seldom do, as other cases have them. */
 static bool rounds_rows(oc *c, const oc_moe_shape *s, const tri_moe_experts_args *a, int i) {
   bool fp8 = s->type == TRI_F8_E4M3 && c->be->rounds_fp8_from && !a->up.groups.skip_col && !a->down.groups.skip_col;
@@ -366,6 +382,11 @@ static void shape_experts(oc *c, oc_moe_shape *s, int i) {
   s->bias = oc_chance(c, 50), s->accumulate = oc_chance(c, 40);
   if (i % 12 == 7) shape_int8_prompt(c, s, i / 12);
   if (i % 24 == 19) shape_half_tiles(c, s);
+  if (i % 12 == 9) {
+    shape_int8_prompt(c, s, i / 12);
+    if (oc_takes_fp8(c) && i % 24 == 9) s->type = TRI_F8_E4M3;
+    shape_many_rows(c, s, i);
+  }
   if (i % 12 == 3 && oc_takes_fp8(c)) {
     shape_int8_prompt(c, s, i / 12);
     s->type = TRI_F8_E4M3;

@@ -103,6 +103,7 @@ typedef struct oc_moe_shape {
   bool gated, bias, accumulate;
   bool counted; /* the experts have 0, 1, 8, 17, 65 rows and so on, the last one what is left; top_k 1, first 0 */
   bool whole;   /* rows of x and out are pieces of 16 bytes */
+  bool wide;    /* weights of FP8 in blocks of 64 or 128 rows, which begin at a multiple of 64 */
 } oc_moe_shape;
 /* A map's arrays, filled with what is no row's number; and the map itself. */
 tri_expert_map oc_moe_room(oc *c, int choices, int num_experts);

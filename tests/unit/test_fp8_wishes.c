@@ -86,8 +86,8 @@ static bool rounds(int fewer) {
   config.prepare = note;
   ck_assert(make_kit(&k, &config));
   ck_assert_int_lt(k.e->shard.slots.count, (int)k.e->model.moe.num_experts);
-  k.be->rounds_fp8_from = KIT_TOKENS * (int)k.e->model.moe.top_k / (int)k.e->model.moe.num_experts - fewer;
-  ck_assert_int_gt(k.be->rounds_fp8_from, 0);
+  k.be->rounds_fp8_experts_from = KIT_TOKENS * (int)k.e->model.moe.top_k / (int)k.e->model.moe.num_experts - fewer;
+  ck_assert_int_gt(k.be->rounds_fp8_experts_from, 0);
   build_batch(&k, false);
   num_rounded = num_launched = 0;
   ck_assert_int_eq(tri_forward_run(k.e->forward, k.e->batch, 0, &logits, &output), TRI_OK);

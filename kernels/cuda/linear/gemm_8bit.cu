@@ -301,8 +301,20 @@ static grouped gemm_of(const tri_linear_args *a, const cut_8bit &c, unsigned *qu
   return g;
 }
 
+/* The same by the kernel of many rows. */
+static cudaError_t many_rows(cudaStream_t stream, const tri_linear_args *a, void *workspace, unsigned *queue,
+                             int num_sms) {
+  tri_linear_args sums = *a;
+  tri_cuda_rounded x = tri_cuda_round(stream, a->x, &a->w, workspace);
+  cudaError_t e = tri_cuda_8bit_many(stream, a, &x, queue, num_sms);
+  sums.bias = NULL; /* they have it */
+  if (e == cudaSuccess) tri_cuda_epilogue(stream, &sums);
+  return e == cudaSuccess ? cudaGetLastError() : e;
+}
+
 cudaError_t tri_cuda_8bit_linear(cudaStream_t stream, const tri_linear_args *a, void *workspace, unsigned *queue,
                                  int num_sms) {
+  if (tri_cuda_8bit_many_fits(a, num_sms)) return many_rows(stream, a, workspace, queue, num_sms);
   cut_8bit c = cut_of(a, false, num_sms);
   char *parts = (char *)workspace + rows_bytes(a);
   grouped g = gemm_of(a, c, queue);
@@ -328,6 +340,10 @@ cudaError_t tri_cuda_8bit_linear(cudaStream_t stream, const tri_linear_args *a, 
 
 cudaError_t tri_cuda_8bit_gated(cudaStream_t stream, const tri_gated_linear_args *a, void *workspace, unsigned *queue,
                                 int num_sms) {
+  if (tri_cuda_8bit_many_gated_fits(a, num_sms)) {
+    tri_cuda_rounded x = tri_cuda_round(stream, a->up.x, &a->up.w, workspace);
+    return tri_cuda_8bit_many_gated(stream, a, &x, queue, num_sms);
+  }
   cut_8bit c = cut_of(&a->up, true, num_sms);
   grouped g = gemm_of(&a->up, c, queue);
   set_glu(g, a->glu.act, a->glu.limit);

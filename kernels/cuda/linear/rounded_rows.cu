@@ -84,6 +84,75 @@ __global__ __launch_bounds__(ROUND_THREADS) static void round_rows_kernel(tri_ma
     scales[(size_t)group * (size_t)ld + (size_t)row] = is_finite(top) ? rounding_scale(limit, most) : NAN;
 }
 
+/* ---- rows of experts ---- */
+
+/* Pieces of a token's row go to all rows of the map that it has: read and rounded once. */
+enum { EIGHT = 8, ROUND_AT_ONCE = ROUND_THREADS * EIGHT, LANES_OF_GROUP = (int)TRI_INT8_GROUP / EIGHT };
+
+__device__ static inline void load_eight(const tri_mat &x, int row, int j, float (&v)[EIGHT]) {
+  bool there = j < x.cols;
+  float4 low = there ? load4_at(x, row, j) : make_float4(0, 0, 0, 0);
+  float4 high = there ? load4_at(x, row, j + FOUR) : make_float4(0, 0, 0, 0);
+  const float all[EIGHT] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+#pragma unroll
+  for (int i = 0; i < EIGHT; i++) v[i] = all[i];
+}
+__device__ static inline uint32_t top_of_eight(const float (&v)[EIGHT], uint32_t top) {
+#pragma unroll
+  for (int i = 0; i < EIGHT; i++) top = max(top, __float_as_uint(v[i]) & 0x7fffffffu);
+  return top;
+}
+
+/* The largest magnitude of a row, for all threads of the block. */
+__device__ static inline uint32_t top_of_row(const tri_mat &x, int row) {
+  __shared__ uint32_t tops[ROUND_WARPS];
+  uint32_t top = 0;
+  float v[EIGHT];
+  for (int j = threadIdx.x * EIGHT; j < x.cols; j += ROUND_AT_ONCE) {
+    load_eight(x, row, j, v);
+    top = top_of_eight(v, top);
+  }
+  top = __reduce_max_sync(ALL_LANES, top);
+  if (threadIdx.x % WARP == 0) tops[threadIdx.x / WARP] = top;
+  __syncthreads();
+  return __reduce_max_sync(ALL_LANES, tops[threadIdx.x % ROUND_WARPS]);
+}
+
+/* A block rounds a token's row, whose length is a multiple of 16, for the rows of the map. GROUPED: with a scale for
+ * each group, else with one. of_token: [tokens, top_k] of the map. Grid: tokens; 256 threads. */
+template <typename Q, bool GROUPED>
+__global__ __launch_bounds__(ROUND_THREADS) static void round_choices_kernel(tri_mat x, const int32_t *of_token,
+                                                                             int top_k, uint8_t *q, float *scales,
+                                                                             int ld) {
+  int token = blockIdx.x;
+  float limit = rounding<Q>::LIMIT;
+  let_next_begin();
+  wait_for_previous();
+  uint32_t top = GROUPED ? 0 : top_of_row(x, token);
+  for (int j0 = 0; j0 < x.cols; j0 += ROUND_AT_ONCE) {
+    int j = j0 + (int)threadIdx.x * EIGHT;
+    float v[EIGHT];
+    load_eight(x, token, j, v);
+    if (GROUPED) {
+      top = top_of_eight(v, 0);
+#pragma unroll
+      for (int o = LANES_OF_GROUP / 2; o > 0; o /= 2) top = max(top, __shfl_xor_sync(ALL_LANES, top, o));
+    }
+    float most = __uint_as_float(top), factor = is_finite(top) ? rounding_factor(limit, most) : 0;
+    float scale = is_finite(top) ? rounding_scale(limit, most) : NAN;
+    uint2 codes = make_uint2(rounding<Q>::four(v, factor), rounding<Q>::four(v + FOUR, factor));
+    if (j >= x.cols) continue;
+    for (int c = 0; c < top_k; c++) {
+      int row = __ldg(of_token + (size_t)token * (size_t)top_k + (size_t)c);
+      if (row < 0) continue;
+      *(uint2 *)(q + (size_t)row * (size_t)x.cols + (size_t)j) = codes;
+      if (j % TRI_INT8_GROUP == 0) scales[(size_t)(j / TRI_INT8_GROUP) * (size_t)ld + (size_t)row] = scale;
+    }
+  }
+}
+
+/* ---- launches ---- */
+
 /* After the elements, in bytes that keep what follows them aligned. */
 static size_t scales_at(int rows, int k) { return ((size_t)rows * (size_t)k + 255) & ~(size_t)255; }
 static int scale_line(int rows) { return (rows + FOUR - 1) / FOUR * FOUR; }
@@ -94,6 +163,11 @@ static size_t bytes_of(int rows, int k, int terms) {
 }
 size_t tri_cuda_rounded_bytes(int rows, int k) { return bytes_of(rows, k, 1); }
 size_t tri_cuda_two_terms_bytes(int rows, int k) { return bytes_of(rows, k, 2); }
+
+tri_cuda_rounded tri_cuda_rounded_at(int rows, int k, void *workspace) {
+  uint8_t *q = (uint8_t *)workspace;
+  return {q, (const float *)(q + scales_at(rows, k)), scale_line(rows)};
+}
 
 tri_cuda_rounded tri_cuda_two_terms(cudaStream_t stream, tri_mat x, const tri_weight *w, void *workspace) {
   uint8_t *q = (uint8_t *)workspace;
@@ -122,4 +196,22 @@ tri_cuda_rounded tri_cuda_round(cudaStream_t stream, tri_mat x, const tri_weight
   else
     launch_overlapped(round_rows_kernel<e4m3>, rows, ROUND_THREADS, 0, stream, x, q, scales, ld, groups, fours);
   return {q, scales, ld};
+}
+
+tri_cuda_rounded tri_cuda_round_choices(cudaStream_t stream, const tri_moe_experts_args *a, void *workspace) {
+  tri_cuda_rounded r = tri_cuda_rounded_at(a->x.rows * a->top_k, a->x.cols, workspace);
+  uint8_t *q = (uint8_t *)workspace;
+  float *scales = (float *)r.scales;
+  const int32_t *of_token = a->map.row;
+  dim3 tokens((unsigned)a->x.rows);
+  if (a->up.dtype == TRI_I8)
+    launch_overlapped(round_choices_kernel<int8_t, true>, tokens, ROUND_THREADS, 0, stream, a->x, of_token, a->top_k, q,
+                      scales, r.ld);
+  else if (tri_weight_is_blocked(&a->up))
+    launch_overlapped(round_choices_kernel<e4m3, true>, tokens, ROUND_THREADS, 0, stream, a->x, of_token, a->top_k, q,
+                      scales, r.ld);
+  else
+    launch_overlapped(round_choices_kernel<e4m3, false>, tokens, ROUND_THREADS, 0, stream, a->x, of_token, a->top_k, q,
+                      scales, r.ld);
+  return r;
 }

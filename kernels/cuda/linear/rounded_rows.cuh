@@ -17,10 +17,11 @@ __device__ static inline float int8_scale(float max) { return rounding_scale(127
 __device__ static inline uint32_t int8_bits(float x, float factor) {
   return __float_as_uint(__fadd_rn(__fmul_rn(x, factor), 12582912.0f));
 }
+__device__ static inline uint32_t int8_of_two(float low, float high, float factor) {
+  return __byte_perm(int8_bits(low, factor), int8_bits(high, factor), 0x0040);
+}
 __device__ static inline uint32_t int8_of_four(const float *x, float factor) {
-  uint32_t low = __byte_perm(int8_bits(x[0], factor), int8_bits(x[1], factor), 0x0040);
-  uint32_t high = __byte_perm(int8_bits(x[2], factor), int8_bits(x[3], factor), 0x0040);
-  return __byte_perm(low, high, 0x5410);
+  return __byte_perm(int8_of_two(x[0], x[1], factor), int8_of_two(x[2], x[3], factor), 0x5410);
 }
 
 __device__ static inline uint32_t e4m3_of_two(float low, float high, float factor) {
@@ -31,7 +32,7 @@ __device__ static inline uint32_t e4m3_of_four(const float *x, float factor) {
   return e4m3_of_two(x[0], x[1], factor) | e4m3_of_two(x[2], x[3], factor) << 16;
 }
 
-/* Four elements of Q, whose largest magnitude is LIMIT, as codes, and the number of a code.
+/* Two and four elements of Q, whose largest magnitude is LIMIT, as codes, and the number of a code.
  *
  * What rounding leaves of an element is at most half a step of the largest magnitudes, and so a second code times
  * SECOND: both together have 15 bits of a group's largest magnitude (int8), or 8 bits of each element (e4m3), as bf16
@@ -39,11 +40,13 @@ __device__ static inline uint32_t e4m3_of_four(const float *x, float factor) {
 template <typename Q> struct rounding;
 template <> struct rounding<int8_t> {
   static constexpr float LIMIT = 127, SECOND = 1 / 254.0f;
+  __device__ static inline uint32_t two(float low, float high, float factor) { return int8_of_two(low, high, factor); }
   __device__ static inline uint32_t four(const float *x, float factor) { return int8_of_four(x, factor); }
   __device__ static inline float number(uint32_t codes, int i) { return (float)(int8_t)(codes >> 8 * i); }
 };
 template <> struct rounding<e4m3> {
   static constexpr float LIMIT = TRI_F8_E4M3_MAX, SECOND = 1 / 16.0f;
+  __device__ static inline uint32_t two(float low, float high, float factor) { return e4m3_of_two(low, high, factor); }
   __device__ static inline uint32_t four(const float *x, float factor) { return e4m3_of_four(x, factor); }
   __device__ static inline float number(uint32_t codes, int i) { return load_e4m3({(uint8_t)(codes >> 8 * i)}); }
 };

@@ -34,17 +34,19 @@ void tri_cuda_moe_map_launch(tri_backend *be, const tri_op_plan *plan, const tri
 }
 
 /* The kernels of a plan. */
-enum { EXPERTS_PLAIN, EXPERTS_FEW, EXPERTS_GROUPED };
+enum { EXPERTS_PLAIN, EXPERTS_FEW, EXPERTS_GROUPED, EXPERTS_8BIT };
 
 /* Returns the kernel of a launch. A copy engine brings weights faster than registers take them, for one token, too.
  * Without Hopper, GEMMs of few rows on tensor cores take weights of 16 bits and of int8; float32, rows of integers, and
  * rows that are not whole pieces, go the plain way. */
 static int choose(const tri_cuda_impl *impl, const tri_moe_experts_args *a) {
+  if (impl->is_hopper && tri_cuda_moe_8bit_fits(a)) return EXPERTS_8BIT;
   if (impl->is_hopper && tri_cuda_moe_grouped_fits(a)) return EXPERTS_GROUPED;
   return tri_cuda_moe_few_fits(a) ? EXPERTS_FEW : EXPERTS_PLAIN;
 }
 
 static size_t workspace_of(const tri_moe_experts_args *a, int variant, int num_sms) {
+  if (variant == EXPERTS_8BIT) return tri_cuda_moe_8bit_workspace(a);
   if (variant == EXPERTS_GROUPED) return tri_cuda_moe_grouped_workspace(a, num_sms);
   return variant == EXPERTS_FEW ? tri_cuda_moe_few_workspace(a) : tri_cuda_moe_plain_workspace(a);
 }
@@ -64,9 +66,11 @@ tri_status tri_cuda_moe_experts_plan(tri_backend *be, const tri_moe_experts_args
 
 void tri_cuda_moe_experts_launch(tri_backend *be, const tri_op_plan *plan, const tri_moe_experts_args *a) {
   int num_sms = tri_cuda_of(be)->num_sms;
-  if (plan->variant == EXPERTS_GROUPED)
-    tri_cuda_note(be,
-                  tri_cuda_moe_grouped(tri_cuda_stream(be), a, be->workspace, tri_cuda_lane_of(be)->slabs, num_sms));
+  unsigned *slabs = tri_cuda_lane_of(be)->slabs;
+  if (plan->variant == EXPERTS_8BIT)
+    tri_cuda_note(be, tri_cuda_moe_8bit(tri_cuda_stream(be), a, be->workspace, slabs, num_sms));
+  else if (plan->variant == EXPERTS_GROUPED)
+    tri_cuda_note(be, tri_cuda_moe_grouped(tri_cuda_stream(be), a, be->workspace, slabs, num_sms));
   else if (plan->variant == EXPERTS_FEW)
     tri_cuda_moe_few(tri_cuda_stream(be), a, be->workspace, num_sms);
   else

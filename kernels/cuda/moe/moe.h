@@ -45,6 +45,12 @@ size_t tri_cuda_moe_grouped_workspace(const tri_moe_experts_args *a, int num_sms
 cudaError_t tri_cuda_moe_grouped(cudaStream_t stream, const tri_moe_experts_args *a, void *workspace, unsigned *slabs,
                                  int num_sms);
 
+/* moe/grouped_8bit.cu: those of them whose rows are rounded, with many rows. */
+bool tri_cuda_moe_8bit_fits(const tri_moe_experts_args *a);
+size_t tri_cuda_moe_8bit_workspace(const tri_moe_experts_args *a);
+cudaError_t tri_cuda_moe_8bit(cudaStream_t stream, const tri_moe_experts_args *a, void *workspace, unsigned *slabs,
+                              int num_sms);
+
 #ifdef __cplusplus
 }
 #endif
