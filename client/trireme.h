@@ -429,7 +429,8 @@ typedef struct trireme_event {
       size_t num;
       const char *const *names;
       uint64_t max_model_len;
-      uint64_t tokenizer; /* a hash of tokenizer.json: XXH3 of 64 bits; 0: the model has none, or it is not known */
+      uint64_t tokenizer; /* a hash of the tokenizer's files, of tokenizer.json XXH3 of 64 bits; 0: there is none, or it
+                             is not known */
     } models;
     struct {
       size_t num;

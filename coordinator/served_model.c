@@ -3,7 +3,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "coordinator/core.h"
 #include "base/log.h"
@@ -11,17 +10,25 @@
 #include "runtime/model/sentence.h"
 
 static tri_status open_tokenizer(const char *dir, tri_served_model *m, tri_error *err) {
-  char path[4200];
-  snprintf(path, sizeof path, "%s/tokenizer.json", dir);
-  if (!access(path, F_OK)) return tri_tokenizer_load(path, &m->tokenizer, err);
-  m->other_tokenizer = tri_folder_other_tokenizer(dir);
+  const char *file = tri_tokenizer_file(dir);
+  tri_error why = {0};
+  tri_status st = file ? tri_tokenizer_load_folder(dir, &m->tokenizer, &why) : TRI_NOT_FOUND;
+  if (st == TRI_OK) {
+    tri_log(TRI_LOG_INFO, "coordinator", "the tokenizer is read from %s/%s", dir, file);
+    return TRI_OK;
+  }
+  if (st != TRI_NOT_FOUND) {
+    *err = why;
+    return st;
+  }
+  m->other_tokenizer = file ? file : tri_folder_other_tokenizer(dir);
   if (m->other_tokenizer)
     tri_log(TRI_LOG_WARN, "coordinator",
-            "%s is missing: prompts must come as token_ids, for %s is not read. Make one out of it with transformers' "
-            "AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)",
-            path, m->other_tokenizer);
+            "%s/tokenizer.json is missing: prompts must come as token_ids, for %s is not read%s%s. Make one out of it "
+            "with transformers' AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)",
+            dir, m->other_tokenizer, file ? ": " : "", why.message);
   else
-    tri_log(TRI_LOG_WARN, "coordinator", "%s is missing: prompts must come as token_ids", path);
+    tri_log(TRI_LOG_WARN, "coordinator", "%s/tokenizer.json is missing: prompts must come as token_ids", dir);
   return TRI_OK;
 }
 

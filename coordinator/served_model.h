@@ -13,7 +13,7 @@ typedef struct tri_served_model {
   char name[TRI_MODEL_NAME]; /* that clients use */
   tri_opt_list other_names;  /* that they may use, too; belong to the options */
   tri_model_config config;
-  tri_tokenizer *tokenizer;    /* NULL: the folder has no tokenizer.json */
+  tri_tokenizer *tokenizer;    /* NULL: the folder has none that is read */
   const char *other_tokenizer; /* its file of another format, which is not read; NULL: none */
   tri_labels labels;           /* of a classifier */
   int64_t max_prompt;          /* tokens at which the tokenizer gives up: no replica would take more */

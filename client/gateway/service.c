@@ -299,7 +299,9 @@ static tri_status open_model(gateway *g, tri_error *err) {
   g->o.model = g->model_folder;
   tri_status st = oai_model_open(g->o.model, g->o.http.chat_template, &g->model, err);
   if (st == TRI_NOT_FOUND) {
-    tri_log(TRI_LOG_WARN, "gateway", "there is no tokenizer.json in %s: chat is not served", g->o.model);
+    tri_log(TRI_LOG_WARN, "gateway", "there is no tokenizer.json in %s%s%s: chat is not served", g->o.model,
+            tri_tokenizer_file(g->o.model) ? ", and " : "", tri_tokenizer_file(g->o.model) ? err->message : "");
+    *err = (tri_error){0};
     return TRI_OK;
   }
   if (st != TRI_OK) return st;

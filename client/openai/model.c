@@ -4,7 +4,6 @@
  * outside of the spans, unless parse_special. */
 #include "client/openai/model.h"
 
-#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -36,9 +35,7 @@ static bool ignores_tools(const chat_template *t) {
 }
 
 tri_status oai_model_open(const char *dir, const char *template_file, oai_model *out, tri_error *err) {
-  char path[PATH_MAX];
-  snprintf(path, sizeof path, "%s/tokenizer.json", dir);
-  TRI_CHECK(tri_tokenizer_load(path, &out->tokenizer, err));
+  TRI_CHECK(tri_tokenizer_load_folder(dir, &out->tokenizer, err));
   tri_model_folder_name(dir, out->name);
   tri_error why = {0};
   tri_status st = chat_template_load(dir, template_file, &out->template, &why);

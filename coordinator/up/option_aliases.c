@@ -5,7 +5,7 @@
 
 #define FOLDER "the model is a Hugging Face folder on this host (config.json, *.safetensors)"
 #define REQUEST "each request sets it"
-#define TOKENIZER "the tokenizer is the tokenizer.json of the model's folder"
+#define TOKENIZER "the tokenizer is the one of the model's folder"
 #define WHAT_IT_DOES "the model's config.json decides it"
 #define LOADING "weights are read by several threads, at the rate of the disk"
 #define MEDIA "images and sound are not served"

@@ -124,8 +124,7 @@ bool tri_folder_is_bare(const char *dir) {
 /* ---- tokenizers ---- */
 
 const char *tri_folder_other_tokenizer(const char *dir) {
-  static const char *const names[] = {"tokenizer.model", "spiece.model", "sentencepiece.bpe.model",
-                                      "tiktoken.model",  "vocab.json",   "vocab.txt"};
+  static const char *const names[] = {"vocab.json", "vocab.txt"};
   for (size_t i = 0; i < sizeof names / sizeof *names; i++)
     if (exists(dir, names[i])) return names[i];
   return NULL;

@@ -11,7 +11,7 @@ tri_status tri_folder_check(const char *dir, tri_error *err);
 tri_status tri_folder_no_weights(const char *dir, tri_error *err);
 /* Returns whether there is nothing in a folder that could be weights. */
 bool tri_folder_is_bare(const char *dir);
-/* Returns the file of another tokenizer format than tokenizer.json that lies there, NULL without one. */
+/* Returns the file of a tokenizer that lies there in a format that is not read, NULL without one. */
 const char *tri_folder_other_tokenizer(const char *dir);
 
 #endif

@@ -10,10 +10,7 @@
 /* Matching needs no automaton: the patterns are sorted, and the range of those that share the text's next bytes is
  * narrowed by binary search, byte by byte. `first` gives the range for one byte, so that most places of a text cost
  * one look-up. */
-enum {
-  MAX_ADDED = 1 << 18,
-  LONGEST_ADDED = 1024 /* bytes; bounds what one place of a text can cost */
-};
+enum { MAX_ADDED = 1 << 18 };
 
 /* ---- loading ---- */
 
@@ -22,8 +19,8 @@ static tri_status read_token(const tok_field *f, tok_added *t, tri_error *err) {
   tok_field id = tok_field_get(f, "id"), content = tok_field_get(f, "content");
   TRI_CHECK(tok_field_id(&id, TOK_MAX_IDS, &t->id, err));
   TRI_CHECK(tok_field_string(&content, &t->text, &t->len, err));
-  if (t->len > LONGEST_ADDED)
-    return tok_field_fail(&content, TRI_TOO_LARGE, err, "%zu bytes, the limit is %d", t->len, LONGEST_ADDED);
+  if (t->len > TOK_LONGEST_ADDED)
+    return tok_field_fail(&content, TRI_TOO_LARGE, err, "%zu bytes, the limit is %d", t->len, TOK_LONGEST_ADDED);
   TRI_CHECK(tok_field_bool(f, "single_word", &t->single_word, err));
   TRI_CHECK(tok_field_bool(f, "lstrip", &t->lstrip, err));
   TRI_CHECK(tok_field_bool(f, "rstrip", &t->rstrip, err));
@@ -148,12 +145,16 @@ static void mark_skipped(const tok_added_vocab *a, tok_vocab *vocab) {
   }
 }
 
+static tri_status allocate(tok_added_vocab *a, size_t count, const tok_field *f, tri_error *err) {
+  if (count > MAX_ADDED) return tok_field_fail(f, TRI_TOO_LARGE, err, "%zu tokens, the limit is %d", count, MAX_ADDED);
+  a->tokens = tri_calloc(count ? count : 1, sizeof *a->tokens);
+  return a->tokens ? TRI_OK : tok_field_no_memory(f, err);
+}
+
 static tri_status load_tokens(tok_added_vocab *a, const tok_field *f, tok_vocab *vocab, tri_error *err) {
   size_t count = tri_json_size(f->node);
   uint32_t next = (uint32_t)vocab->count;
-  if (count > MAX_ADDED) return tok_field_fail(f, TRI_TOO_LARGE, err, "%zu tokens, the limit is %d", count, MAX_ADDED);
-  a->tokens = tri_calloc(count ? count : 1, sizeof *a->tokens);
-  if (!a->tokens) return tok_field_no_memory(f, err);
+  TRI_CHECK(allocate(a, count, f, err));
   for (size_t i = 0; i < count; i++) {
     tok_field field = tok_field_at(f, i);
     tok_added *t = &a->tokens[a->count];
@@ -164,7 +165,6 @@ static tri_status load_tokens(tok_added_vocab *a, const tok_field *f, tok_vocab 
     if ((st = place_token(&field, t, vocab, &next, err)) != TRI_OK) return st;
     a->count++;
   }
-  merge_copies(a);
   return TRI_OK;
 }
 
@@ -175,6 +175,7 @@ tri_status tok_added_vocab_load(tok_added_vocab *a, const tok_field *f, tok_voca
   if (!tok_field_is_null(f)) TRI_TRY(tok_field_array(f, err));
   TRI_TRY(tri_arena_create(1 << 12, &a->texts));
   TRI_TRY(load_tokens(a, f, vocab, err));
+  merge_copies(a);
   for (size_t i = 0; i < a->count; i++) TRI_TRY(normalize_token(a, &a->tokens[i], n, &scratch));
   TRI_TRY(build_set(a, &a->raw, false));
   TRI_TRY(build_set(a, &a->normalized, true));
@@ -183,6 +184,32 @@ cleanup:
   if (st == TRI_NO_MEMORY) tok_field_no_memory(f, err);
   tok_normalize_scratch_free(&scratch);
   return st;
+}
+
+static tri_status take_token(tok_added_vocab *a, const tok_added *from, tok_vocab *vocab, const tok_field *f,
+                             tri_error *err) {
+  tok_added *t = &a->tokens[a->count];
+  tri_status st = TRI_OK;
+  *t = *from;
+  if (!is_listed(vocab, t)) st = tok_vocab_add_unlisted(vocab, t->text, t->len, t->id);
+  if (st == TRI_NO_MEMORY) return tok_field_no_memory(f, err);
+  if (st != TRI_OK) return tok_field_fail(f, TRI_CORRUPT, err, "id %u of %.64s is another token's", t->id, t->text);
+  t->place = a->count++;
+  t->text = t->normal = vocab->entries[t->id].text;
+  t->normal_len = t->len;
+  vocab->entries[t->id].special |= t->special;
+  vocab->entries[t->id].skipped |= t->special;
+  return TRI_OK;
+}
+
+tri_status tok_added_vocab_take(tok_added_vocab *a, const tok_added *tokens, size_t count, tok_vocab *vocab,
+                                const tok_field *f, tri_error *err) {
+  TRI_CHECK(allocate(a, count, f, err));
+  for (size_t i = 0; i < count; i++) TRI_CHECK(take_token(a, &tokens[i], vocab, f, err));
+  merge_copies(a);
+  tri_status st = build_set(a, &a->raw, false);
+  if (st == TRI_OK) st = build_set(a, &a->normalized, true);
+  return st == TRI_NO_MEMORY ? tok_field_no_memory(f, err) : st;
 }
 
 void tok_added_vocab_free(tok_added_vocab *a) {

@@ -8,6 +8,8 @@
 #include "text/unicode/spans.h"
 #include "text/tokenizer/vocab.h"
 
+enum { TOK_LONGEST_ADDED = 1024 }; /* bytes; bounds what one place of a text can cost */
+
 typedef struct tok_added {
   const char *text; /* borrowed from the vocabulary */
   size_t len;
@@ -45,6 +47,12 @@ typedef struct tok_added_vocab {
  * lacks get their ids here. */
 tri_status tok_added_vocab_load(tok_added_vocab *a, const tok_field *f, tok_vocab *vocab, const tok_normalizer *n,
                                 tri_error *err);
+/* The same of tokens whose ids are theirs and are not to be found out: TRI_CORRUPT where the vocabulary has another
+ * text for one. All are matched in the text as it came. Their texts need not outlive the call; f names the list in
+ * errors.
+ */
+tri_status tok_added_vocab_take(tok_added_vocab *a, const tok_added *tokens, size_t count, tok_vocab *vocab,
+                                const tok_field *f, tri_error *err);
 void tok_added_vocab_free(tok_added_vocab *a);
 /* NULL when no added token is spelled so. */
 const tok_added *tok_added_vocab_find(const tok_added_vocab *a, const char *text, size_t len);

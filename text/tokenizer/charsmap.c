@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "text/tokenizer/base64.h"
 #include "text/unicode/unicode.h"
 
 /* The map, after base64: the trie's size in bytes (uint32), the trie's units (uint32 each), then the replacements,
@@ -21,30 +22,12 @@ struct tok_charsmap {
 
 /* ---- loading ---- */
 
-static int base64_digit(char c) {
-  if (c >= 'A' && c <= 'Z') return c - 'A';
-  if (c >= 'a' && c <= 'z') return c - 'a' + 26;
-  if (c >= '0' && c <= '9') return c - '0' + 52;
-  if (c == '+') return 62;
-  return c == '/' ? 63 : -1;
-}
-
 static tri_status decode_base64(const tok_field *f, const char *s, size_t len, tri_buf *out, tri_error *err) {
-  size_t padding = 0;
-  while (padding < 2 && padding < len && s[len - 1 - padding] == '=') padding++;
-  TRI_CHECK(tri_buf_reserve(out, len / 4 * 3));
-  if (len % 4) return tok_field_fail(f, TRI_CORRUPT, err, "base64 of %zu characters, no multiple of 4", len);
-  for (size_t i = 0; i < len; i += 4) {
-    size_t last = i + 4 == len ? padding : 0;
-    uint32_t bits = 0;
-    for (size_t k = 0; k < 4; k++) {
-      int digit = k < 4 - last ? base64_digit(s[i + k]) : 0;
-      if (digit < 0) return tok_field_fail(f, TRI_CORRUPT, err, "character %zu is no base64", i + k);
-      bits = bits << 6 | (uint32_t)digit;
-    }
-    for (size_t k = 0; k < 3 - last; k++) out->data[out->len++] = (char)(bits >> (16 - 8 * k) & 255);
-  }
-  return TRI_OK;
+  size_t bad;
+  tri_status st = tok_base64(s, len, out, &bad);
+  if (st != TRI_CORRUPT) return st;
+  if (bad == len) return tok_field_fail(f, st, err, "base64 of %zu characters, no multiple of 4", len);
+  return tok_field_fail(f, st, err, "character %zu is no base64", bad);
 }
 
 static uint32_t little_endian(const char *s) {
@@ -67,21 +50,45 @@ static tri_status read_map(tok_charsmap *m, const tok_field *f, tri_error *err) 
   return TRI_OK;
 }
 
+/* Takes the bytes over, also on failure. */
+static tri_status make(tri_buf bytes, const tok_field *f, tok_charsmap **out, tri_error *err) {
+  tok_charsmap *m = tri_calloc(1, sizeof *m);
+  if (!m) {
+    tri_buf_free(&bytes);
+    return TRI_NO_MEMORY;
+  }
+  m->bytes = bytes;
+  tri_status st = read_map(m, f, err);
+  if (st == TRI_OK)
+    *out = m;
+  else
+    tok_charsmap_destroy(m);
+  return st;
+}
+
 tri_status tok_charsmap_load(const tok_field *f, tok_charsmap **out, tri_error *err) {
   const char *s;
   size_t len;
-  tri_status st = TRI_NO_MEMORY;
-  tok_charsmap *m = tri_calloc(1, sizeof *m);
-  if (!m) goto cleanup;
+  tri_buf bytes = {0};
+  tri_status st;
   TRI_TRY(tok_field_string(f, &s, &len, err));
-  TRI_TRY(decode_base64(f, s, len, &m->bytes, err));
-  TRI_TRY(read_map(m, f, err));
-  *out = m;
-  m = NULL;
+  TRI_TRY(decode_base64(f, s, len, &bytes, err));
+  st = make(bytes, f, out, err);
+  bytes = (tri_buf){0};
 cleanup:
   if (st == TRI_NO_MEMORY) tok_field_no_memory(f, err);
-  tok_charsmap_destroy(m);
+  tri_buf_free(&bytes);
   return st;
+}
+
+tri_status tok_charsmap_copy(const char *map, size_t len, const tok_field *f, tok_charsmap **out, tri_error *err) {
+  tri_buf bytes = {0};
+  tri_status st = tri_buf_append(&bytes, map, len);
+  if (st == TRI_OK)
+    st = make(bytes, f, out, err);
+  else
+    tri_buf_free(&bytes);
+  return st == TRI_NO_MEMORY ? tok_field_no_memory(f, err) : st;
 }
 
 void tok_charsmap_destroy(tok_charsmap *m) {
@@ -99,32 +106,49 @@ static uint32_t offset_of(uint32_t unit) { return (unit >> 10) << ((unit & 1u <<
 static uint32_t label_of(uint32_t unit) { return unit & (1u << 31 | 0xff); }
 static bool has_leaf(uint32_t unit) { return unit >> 8 & 1; }
 
-/* Finds the shortest entry that s begins with: *at is the offset of its replacement in the texts. */
-static bool find(const tok_charsmap *m, const char *s, size_t n, uint32_t *at) {
-  if (!m->count) return false;
+/* Finds the entries that s begins with: *at is the offset of the replacement of the shortest one, or of the longest.
+ * Returns its length, 0 without one. */
+static size_t find(const tok_charsmap *m, const char *s, size_t n, bool longest, uint32_t *at) {
+  size_t found = 0;
+  if (!m->count) return 0;
   uint32_t index = offset_of(m->units[0]);
   for (size_t i = 0; i < n && s[i]; i++) {
     unsigned char byte = (unsigned char)s[i];
     index ^= byte;
-    if (index >= m->count || label_of(m->units[index]) != byte) return false;
+    if (index >= m->count || label_of(m->units[index]) != byte) break;
     uint32_t unit = m->units[index];
     index ^= offset_of(unit);
     if (!has_leaf(unit)) continue;
-    if (index >= m->count) return false;
+    if (index >= m->count) break;
     *at = m->units[index] & 0x7fffffff;
-    return true;
+    found = i + 1;
+    if (!longest) break;
   }
-  return false;
+  return found;
+}
+
+/* Returns whether an offset is of a replacement; no well-formed map has one that is not (after the texts, within a
+ * character), and it counts as no entry. */
+static bool is_text(const tok_charsmap *m, uint32_t at) {
+  return at <= m->texts_len && (at == m->texts_len || ((unsigned char)m->texts[at] & 0xc0) != 0x80);
+}
+
+size_t tok_charsmap_longest(const tok_charsmap *m, const char *s, size_t n, const char **text, size_t *len) {
+  uint32_t at = 0;
+  size_t found = find(m, s, n, true, &at);
+  /* An entry that ends within a character would leave the rest of it. */
+  if (!found || !is_text(m, at) || (found < n && ((unsigned char)s[found] & 0xc0) == 0x80)) return 0;
+  *text = m->texts + at;
+  *len = strnlen(*text, m->texts_len - at);
+  return found;
 }
 
 /* Replaces n bytes at `from` as a whole if an entry fits; *done tells. That the entry may be shorter than they are is
- * what models were trained with. An offset that no well-formed map names (after the texts, within a character) counts
- * as none. */
+ * what models were trained with. */
 static tri_status replace_whole(const tok_charsmap *m, const char *s, size_t from, size_t n, tok_spans_walk *walk,
                                 tri_buf *out, bool *done) {
   uint32_t at;
-  *done = find(m, s + from, n, &at) && at <= m->texts_len &&
-          (at == m->texts_len || ((unsigned char)m->texts[at] & 0xc0) != 0x80);
+  *done = find(m, s + from, n, false, &at) && is_text(m, at);
   if (!*done) return TRI_OK;
   size_t size = strnlen(m->texts + at, m->texts_len - at);
   TRI_CHECK(tok_spans_change(walk, from, n, out->len, size));

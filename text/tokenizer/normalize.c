@@ -80,6 +80,11 @@ static tri_status apply_byte_level(const tok_normalize_step *step, tok_normalize
   return TRI_OK;
 }
 
+static tri_status apply_spacing(const tok_normalize_step *step, tok_normalize_scratch *s, const char *text, size_t len,
+                                bool *from_start, tri_buf *out) {
+  return tok_spacing_apply(&step->spacing, text, len, *from_start, s->walk, out);
+}
+
 /* ---- loading ---- */
 
 /* One row per type. load fills in what the object says of the row's step, and appends it. */
@@ -93,6 +98,7 @@ static void free_step(tok_normalize_step *step) {
   tri_buf_free(&step->prefix);
   tok_replace_destroy(step->replace);
   tok_charsmap_destroy(step->charsmap);
+  tok_spacing_free(&step->spacing);
 }
 
 /* The chain owns what step has from here on, also on failure. */
@@ -187,6 +193,10 @@ static tri_status load_any(void *chain, const tok_field *f, tri_error *err) {
 
 tri_status tok_normalizer_load(tok_normalizer *n, const tok_field *f, tri_error *err) {
   return tok_field_is_null(f) ? TRI_OK : load_any(n, f, err);
+}
+
+void tok_normalizer_add_spacing(tok_normalizer *n, tok_spacing spacing) {
+  n->steps[n->count++] = (tok_normalize_step){.apply = apply_spacing, .spacing = spacing};
 }
 
 void tok_normalizer_free(tok_normalizer *n) {

@@ -10,6 +10,7 @@
 #include "text/tokenizer/charsmap.h"
 #include "text/tokenizer/config.h"
 #include "text/tokenizer/replace.h"
+#include "text/tokenizer/spacing.h"
 #include "text/unicode/spans.h"
 #include "text/unicode/unicode.h"
 
@@ -26,8 +27,8 @@ typedef struct tok_normalize_scratch {
 /* Writes what one character becomes, up to three, and returns how many. */
 typedef size_t (*tok_char_map)(uint32_t c, uint32_t out[3]);
 
-/* Reads text, appends to out. *from_start becomes false when the first character of out does not come from the text's
- * first. */
+/* Reads text, appends to out. *from_start says whether nothing stood before the text, and becomes false when the first
+ * character of out does not come from the text's first. */
 typedef struct tok_normalize_step {
   tri_status (*apply)(const struct tok_normalize_step *step, tok_normalize_scratch *s, const char *text, size_t len,
                       bool *from_start, tri_buf *out);
@@ -37,6 +38,7 @@ typedef struct tok_normalize_step {
   tri_buf prefix;         /* Prepend; owned, as are the following */
   tok_replace *replace;   /* Replace */
   tok_charsmap *charsmap; /* Precompiled */
+  tok_spacing spacing;    /* of a SentencePiece file */
 } tok_normalize_step;
 
 typedef struct tok_normalizer {
@@ -46,6 +48,8 @@ typedef struct tok_normalizer {
 
 /* n is zeroed; tok_normalizer_free is due also after a failure. */
 tri_status tok_normalizer_load(tok_normalizer *n, const tok_field *f, tri_error *err);
+/* Adds SentencePiece's own to an empty chain, which owns it from here on. */
+void tok_normalizer_add_spacing(tok_normalizer *n, tok_spacing spacing);
 void tok_normalizer_free(tok_normalizer *n);
 /* How far the steps of a chain may blow up a text of len bytes: beyond all that real normalizers do. */
 static inline size_t tok_growth_limit(size_t len) { return len < SIZE_MAX / 128 ? len * 64 + (1 << 20) : SIZE_MAX; }

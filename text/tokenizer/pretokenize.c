@@ -375,6 +375,14 @@ tri_status tok_pretokenizer_load(tok_pretokenizer *p, const tok_field *f, tri_er
   return tok_field_is_null(f) ? TRI_OK : load_any(p, f, err);
 }
 
+tri_status tok_pretokenizer_of_bytes(tok_pretokenizer *p, const char *pattern, size_t len, const tok_field *where,
+                                     tri_error *err) {
+  tok_pretok_step words = {.apply = apply_split, .behavior = TOK_SPLIT_ISOLATED}, bytes = {.apply = apply_byte_level};
+  TRI_CHECK(tok_regex_compile(pattern, len, false, where, &words.regex, err));
+  TRI_CHECK(add_step(p, words, where, err));
+  return add_step(p, bytes, where, err);
+}
+
 void tok_pretokenizer_free(tok_pretokenizer *p) {
   for (size_t i = 0; i < p->count; i++) tok_regex_destroy(p->steps[i].regex);
   p->count = 0;

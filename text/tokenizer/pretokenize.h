@@ -50,6 +50,10 @@ typedef tri_status (*tok_word_fn)(void *ctx, const char *word, size_t len);
 
 /* p is zeroed; tok_pretokenizer_free is due also after a failure. */
 tri_status tok_pretokenizer_load(tok_pretokenizer *p, const tok_field *f, tri_error *err);
+/* The same without a file: words are a pattern's matches and what lies between them, in the byte-level alphabet. where
+ * names the pattern in errors. */
+tri_status tok_pretokenizer_of_bytes(tok_pretokenizer *p, const char *pattern, size_t len, const tok_field *where,
+                                     tri_error *err);
 void tok_pretokenizer_free(tok_pretokenizer *p);
 
 /* effort is borrowed. */

@@ -11,8 +11,6 @@
 #include "text/tokenizer/tokenizer_impl.h"
 #include "text/unicode/unicode.h"
 
-enum { MAX_FILE = 256 << 20 };
-
 struct tri_tokenizer_scratch {
   const tok_model_type *model_type;
   void *model_work;
@@ -80,7 +78,7 @@ cleanup:
 tri_status tri_tokenizer_load(const char *path, tri_tokenizer **out, tri_error *err) {
   char *text;
   size_t len;
-  TRI_CHECK(tri_json_read_text(path, MAX_FILE, &text, &len, err));
+  TRI_CHECK(tri_json_read_text(path, TOK_MAX_FILE, &text, &len, err));
   tri_status st = tri_tokenizer_parse(text, len, out, err);
   if (st != TRI_OK) tri_error_in_file(err, path);
   tri_free(text);
@@ -89,7 +87,8 @@ tri_status tri_tokenizer_load(const char *path, tri_tokenizer **out, tri_error *
 
 tri_status tri_tokenizer_parse(const char *json, size_t len, tri_tokenizer **out, tri_error *err) {
   tri_json_doc *doc = NULL;
-  if (len > MAX_FILE) return tri_fail(err, TRI_TOO_LARGE, NULL, "%zu bytes of JSON, the limit is %d", len, MAX_FILE);
+  if (len > TOK_MAX_FILE)
+    return tri_fail(err, TRI_TOO_LARGE, NULL, "%zu bytes of JSON, the limit is %d", len, TOK_MAX_FILE);
   TRI_CHECK(tri_json_parse_with(json, len, tok_real_read, &doc, err));
   tri_status st = load_document(doc, out, err);
   tri_json_free(doc);
@@ -179,12 +178,13 @@ typedef struct encoding {
 /* at_start: nothing stood before text. */
 typedef tri_status (*gap_fn)(encoding *e, const char *text, size_t len, bool at_start);
 
-/* Appends the ids of the set's tokens in text and hands what lies between them to gap. */
+/* Appends the ids of the set's tokens in text[from, to) and hands what lies between them to gap. */
 /* Runs twice over a text: added tokens that are not normalized are cut out first, those that are, from what lies
  * between after the normalizer. */
-static tri_status around_added(encoding *e, const tok_added_set *set, const char *text, size_t len,
+static tri_status around_added(encoding *e, const tok_added_set *set, const char *text, size_t from, size_t to,
                                const tok_spans *foreign, bool at_start, gap_fn gap) {
-  tok_added_scan scan = {.set = set, .text = text, .len = len, .foreign = foreign->len ? foreign : NULL};
+  tok_added_scan scan = {
+      .set = set, .text = text, .len = to, .at = from, .done = from, .foreign = foreign->len ? foreign : NULL};
   size_t start, end;
   uint32_t id;
   while (tok_added_next(&scan, &start, &end, &id)) {
@@ -192,7 +192,7 @@ static tri_status around_added(encoding *e, const tok_added_set *set, const char
     TRI_CHECK(tok_ids_push(&e->s->ids, id));
     scan.done = end;
   }
-  return scan.done < len ? gap(e, text + scan.done, len - scan.done, at_start && !scan.done) : TRI_OK;
+  return scan.done < to ? gap(e, text + scan.done, to - scan.done, at_start && !scan.done) : TRI_OK;
 }
 
 /* Returns whether the ids from `first` on have a special token that the word spells; one for what is unknown is none.
@@ -244,7 +244,7 @@ static tri_status encode_normalized(encoding *e, const char *text, size_t len, b
   if (e->s->foreign.len && set->has_special) TRI_CHECK(cut_spans(e, text, len));
   TRI_CHECK(
       tok_normalize(&e->t->normalizer, &e->s->normalize, text, len, &at_start, spans->len ? spans : NULL, &text, &len));
-  return around_added(e, set, text, len, spans, at_start, encode_words);
+  return around_added(e, set, text, 0, len, spans, at_start, encode_words);
 }
 
 /* Text with ill-formed UTF-8 is replaced by a repaired copy; after this, everything is valid. The spans go along. */
@@ -267,7 +267,12 @@ static tri_status encode_text(encoding *e, const char *text, size_t len) {
   tok_effort_begin(&e->s->effort, len);
   TRI_CHECK(repair(e->s, &text, &len));
   e->text = text;
-  return around_added(e, &e->t->added.raw, text, len, &e->s->foreign, true, encode_normalized);
+  tok_stretches_at at = {0};
+  for (size_t from = 0, to; from < len; from = to) {
+    to = tok_stretch_end(&e->t->stretches, &at, text, len, from);
+    TRI_CHECK(around_added(e, &e->t->added.raw, text, from, to, &e->s->foreign, true, encode_normalized));
+  }
+  return TRI_OK;
 }
 
 static tri_status set_foreign(tri_tokenizer_scratch *s, const tri_span *spans, size_t num, size_t len) {

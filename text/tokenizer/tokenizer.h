@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tokenizers in the Hugging Face tokenizer.json format.
+/* Tokenizers in the Hugging Face tokenizer.json format, and in the formats of tekken.json, tiktoken and SentencePiece.
  *
  * A tokenizer is immutable after loading and may be used from many threads at once, each with a scratch of its own.
  * Text is bytes; invalid UTF-8 on input is replaced by U+FFFD as a decoder with errors="replace" would. */
@@ -25,7 +25,29 @@ tri_status tri_tokenizer_load(const char *path, tri_tokenizer **out, tri_error *
 tri_status tri_tokenizer_parse(const char *json, size_t len, tri_tokenizer **out, tri_error *err);
 void tri_tokenizer_destroy(tri_tokenizer *t); /* NULL is fine */
 
-/* Returns a hash of the JSON text that it was read from: two that differ are of two tokenizers. */
+/* Returns the file of a model's folder that its tokenizer is read from, the first that is there of tokenizer.json,
+ * tekken.json, tiktoken.model, tokenizer.model, spiece.model and sentencepiece.bpe.model; NULL: it has none. */
+const char *tri_tokenizer_file(const char *dir);
+/* Reads it. Of the other files than tokenizer.json also counts what config.json (the family), tokenizer_config.json and
+ * added_tokens.json say, where they are there. TRI_NOT_FOUND: there is no such file, or it is not
+ * read for this family. */
+tri_status tri_tokenizer_load_folder(const char *dir, tri_tokenizer **out, tri_error *err);
+
+/* The same from memory. */
+typedef struct tri_tokenizer_texts {
+  const char *file; /* its name, which says the format */
+  const char *data;
+  size_t len;
+  const char *config; /* the text of config.json and so on; NULL: there is none */
+  size_t config_len;
+  const char *tokenizer_config;
+  size_t tokenizer_config_len;
+  const char *added_tokens;
+  size_t added_tokens_len;
+} tri_tokenizer_texts;
+tri_status tri_tokenizer_parse_texts(const tri_tokenizer_texts *x, tri_tokenizer **out, tri_error *err);
+
+/* Returns a hash of the texts that it was read from: two that differ are of two tokenizers. */
 uint64_t tri_tokenizer_hash(const tri_tokenizer *t);
 /* One more than the largest id. */
 uint32_t tri_tokenizer_vocab_size(const tri_tokenizer *t);

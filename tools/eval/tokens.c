@@ -2,7 +2,6 @@
 /* The text is made into tokens as a whole: pieces of it would have other tokens where they meet. A coordinator does so
  * with a prompt, which must fit into the model's context; for longer texts this program has the tokenizer itself. */
 #include <errno.h>
-#include <limits.h>
 #include <string.h>
 
 #include "text/tokenizer/tokenizer.h"
@@ -65,14 +64,13 @@ cleanup:
 
 static int with_folder(const eval_side *s, const char *given, const char *text, size_t len, uint32_t **ids,
                        size_t *num) {
-  char folder[TRI_MODEL_FOLDER], path[PATH_MAX];
+  char folder[TRI_MODEL_FOLDER];
   tri_tokenizer *t = NULL;
   tri_error err = {0};
   bool other = false;
   tri_status st;
   TRI_TRY(tri_model_folder_find(given, folder, &err));
-  snprintf(path, sizeof path, "%.*s/tokenizer.json", (int)(sizeof path - sizeof "/tokenizer.json"), folder);
-  TRI_TRY(tri_tokenizer_load(path, &t, &err));
+  TRI_TRY(tri_tokenizer_load_folder(folder, &t, &err));
   other = tri_tokenizer_hash(t) != s->tokenizer;
   if (!other) TRI_TRY(encode(t, text, len, ids, num, &err));
 cleanup:

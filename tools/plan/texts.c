@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Looks at those parts of a model's folder that the coordinator reads. */
-#include <limits.h>
 #include <stdio.h>
-#include <unistd.h>
+#include <string.h>
 
 #include "runtime/model/labels.h"
 #include "text/tokenizer/tokenizer.h"
@@ -10,13 +9,17 @@
 
 /* A folder without one serves token ids. */
 static tri_status check_tokenizer(const char *dir, tri_error *err) {
-  char path[PATH_MAX + 64];
+  const char *file = tri_tokenizer_file(dir);
   tri_tokenizer *t = NULL;
-  snprintf(path, sizeof path, "%s/tokenizer.json", dir);
-  if (access(path, F_OK)) return TRI_OK;
-  tri_status st = tri_tokenizer_load(path, &t, err);
+  if (!file) return TRI_OK;
+  tri_status st = tri_tokenizer_load_folder(dir, &t, err);
   tri_tokenizer_destroy(t);
-  return st;
+  if (st == TRI_OK && strcmp(file, "tokenizer.json") != 0)
+    fprintf(stderr, "trireme plan: the tokenizer is read from %s\n", file);
+  if (st != TRI_NOT_FOUND) return st;
+  fprintf(stderr, "trireme plan: warning: prompts must come as token_ids: %s\n", err->message);
+  *err = (tri_error){0};
+  return TRI_OK;
 }
 
 tri_status plan_check_texts(const char *dir, const tri_model_config *c, tri_error *err) {

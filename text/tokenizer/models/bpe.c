@@ -8,10 +8,10 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/xxh3.h"
 #include "text/tokenizer/models/bpe_joins.h"
 #include "text/tokenizer/models/bpe_merge.h"
 #include "text/tokenizer/models/model.h"
+#include "text/tokenizer/models/word_cache.h"
 #include "text/unicode/unicode.h"
 
 enum { DIRECT = 0x800 }; /* characters of one and two bytes, the whole byte-level alphabet among them */
@@ -213,21 +213,11 @@ cleanup:
 
 /* ---- encoding ---- */
 
-/* The word cache: text repeats its words, and a repeated word costs a hash and a comparison. One slot per hash value,
- * the newest word wins. */
-enum { CACHE_SLOTS = 4096, CACHE_TEXT = 22, CACHE_IDS = 8 };
-
-typedef struct cached_word {
-  uint8_t len, count; /* len 0: empty */
-  char text[CACHE_TEXT];
-  uint32_t ids[CACHE_IDS];
-} cached_word;
-
 typedef struct bpe_work {
   tok_merge_work merge;
   tok_ids symbols;
   tri_buf spelled;
-  cached_word cache[CACHE_SLOTS];
+  tok_word_cache cache;
 } bpe_work;
 
 static tri_status bpe_work_create(const void *model, void **work) {
@@ -325,21 +315,14 @@ static tri_status merge_uncached(const bpe *b, bpe_work *w, const char *word, si
 static tri_status bpe_encode(const void *model, void *work, const char *word, size_t len, tok_ids *out) {
   const bpe *b = model;
   bpe_work *w = work;
-  cached_word *c = NULL;
-  if (len <= CACHE_TEXT) {
-    c = &w->cache[tri_xxh3(word, len) % CACHE_SLOTS];
-    if (c->len == len && !memcmp(c->text, word, len)) return tok_ids_append(out, c->ids, c->count);
-  }
+  tok_cached_word *c = tok_cache_slot(&w->cache, word, len);
+  if (tok_cache_has(c, word, len)) return tok_ids_append(out, c->ids, c->count);
   tri_status st;
   uint32_t whole = b->ignore_merges ? tok_vocab_find(b->vocab, word, len) : TOK_NO_ID;
   if (whole != TOK_NO_ID) return tok_ids_push(out, whole);
   size_t room = out->fills ? SIZE_MAX : out->max - out->len;
   if ((st = merge_uncached(b, w, word, len, room)) != TRI_OK) return st;
-  if (c && w->symbols.len <= CACHE_IDS) {
-    *c = (cached_word){.len = (uint8_t)len, .count = (uint8_t)w->symbols.len};
-    memcpy(c->text, word, len);
-    if (c->count) memcpy(c->ids, w->symbols.data, c->count * sizeof *c->ids);
-  }
+  tok_cache_put(c, word, len, w->symbols.data, w->symbols.len);
   return tok_ids_append(out, w->symbols.data, w->symbols.len);
 }
 

@@ -50,27 +50,38 @@ static uint64_t *slot(const tok_joins *j, uint64_t pair) {
   return &j->slots[i];
 }
 
+tri_status tok_joins_init(tok_joins *j, size_t pairs) {
+  size_t cap = 16, twice;
+  if (!tri_size_mul(pairs, 2, &twice)) return TRI_OVERFLOW;
+  while (cap < twice)
+    if (!tri_size_mul(cap, 2, &cap)) return TRI_OVERFLOW;
+  j->slots = tri_malloc(cap, sizeof *j->slots);
+  if (!j->slots) return TRI_NO_MEMORY;
+  memset(j->slots, 0xff, cap * sizeof *j->slots); /* EMPTY */
+  j->mask = cap - 1;
+  return TRI_OK;
+}
+
+void tok_joins_add(tok_joins *j, uint32_t left, uint32_t right) {
+  uint64_t pair = (uint64_t)left << 32 | right;
+  *slot(j, pair) = pair;
+}
+
 tri_status tok_joins_build(tok_joins *j, const tok_merges *m, const bool *first, size_t num_ids) {
   ends *all = tri_malloc(num_ids + 1, sizeof *all);
   if (!all) return TRI_NO_MEMORY;
   for (size_t id = 0; id < num_ids; id++) all[id].begin = all[id].end = first[id] ? (uint32_t)id : NONE;
+  tri_status st = TRI_OK;
   if (find_ends(all, m)) {
-    j->mask = m->mask; /* there are no more pairs than merges */
-    j->slots = tri_malloc(j->mask + 1, sizeof *j->slots);
-    if (!j->slots) {
-      tri_free(all);
-      return TRI_NO_MEMORY;
-    }
-    memset(j->slots, 0xff, (j->mask + 1) * sizeof *j->slots);
-    for (size_t i = 0; i <= m->mask; i++) {
+    st = tok_joins_init(j, (m->mask + 1) / 2); /* there are no more pairs than merges */
+    for (size_t i = 0; st == TRI_OK && i <= m->mask; i++) {
       const tok_merge *merge = &m->slots[i];
       if (!is_merge(merge) || all[merge->left].end == NONE || all[merge->right].begin == NONE) continue;
-      uint64_t pair = (uint64_t)all[merge->left].end << 32 | all[merge->right].begin;
-      *slot(j, pair) = pair;
+      tok_joins_add(j, all[merge->left].end, all[merge->right].begin);
     }
   }
   tri_free(all);
-  return TRI_OK;
+  return st;
 }
 
 void tok_joins_free(tok_joins *j) {

@@ -6,15 +6,19 @@
  * As in Kudo, "Subword Regularization" (ACL 2018), of which this is the best segmentation without sampling. Only the
  * sums of the last `window` places are kept, since no step is longer; the steps are kept for all places, to read the
  * path from its end. */
+#include <float.h>
+#include <math.h>
 #include <string.h>
 
 #include "base/buf.h"
 #include "base/mem.h"
 #include "text/tokenizer/models/model.h"
+#include "text/tokenizer/models/pieces.h"
 #include "text/tokenizer/trie.h"
 #include "text/unicode/unicode.h"
 
 #define UNKNOWN_PENALTY 10.0
+#define SUM_BOUND 100000.0
 
 /* The last step of a path, when it is no token. */
 #define UNREACHED UINT32_MAX
@@ -29,6 +33,8 @@ typedef struct unigram {
   uint32_t byte_tokens[256];
   size_t window; /* a power of two above the longest step */
   bool byte_fallback;
+  /* SentencePiece's own way to add up: sums are of single precision, and a run of unknown characters is no token. */
+  bool single;
 } unigram;
 
 /* ---- loading ---- */
@@ -67,6 +73,10 @@ static tri_status load_vocab(unigram *u, const tok_field *model, tok_vocab *voca
   return st;
 }
 
+static void size_window(unigram *u) {
+  for (u->window = 8; u->window <= u->trie.longest;) u->window *= 2;
+}
+
 static void unigram_destroy(void *model) {
   unigram *u = model;
   if (!u) return;
@@ -87,11 +97,50 @@ static tri_status unigram_load(const tok_field *f, tok_vocab *vocab, void **mode
   tok_field unk = tok_field_get(f, "unk_id");
   TRI_TRY(tok_field_id(&unk, (uint32_t)vocab->size, &u->unk, err));
   tok_vocab_find_bytes(vocab, u->byte_tokens);
-  for (u->window = 8; u->window <= u->trie.longest;) u->window *= 2;
+  size_window(u);
   *model = u;
   u = NULL;
 cleanup:
   if (st == TRI_NO_MEMORY) tok_field_no_memory(f, err);
+  unigram_destroy(u);
+  return st;
+}
+
+/* User pieces have scores above all others, which are logarithms of probabilities. As in SentencePiece 0.2.3; earlier
+ * versions gave them other scores above all. */
+static double score_of(const tok_piece *p) {
+  return p->kind == TOK_PIECE_USER ? (float)(0.1 * (double)(p->len - 1)) : p->score;
+}
+
+static tri_status load_pieces(unigram *u, const tok_pieces *p) {
+  float lowest = FLT_MAX; /* of normal pieces */
+  u->scores = tri_calloc(p->count, sizeof *u->scores);
+  if (!u->scores) return TRI_NO_MEMORY;
+  for (size_t i = 0; i < p->count; i++) {
+    u->scores[i] = score_of(&p->list[i]);
+    if (p->list[i].kind == TOK_PIECE_NORMAL && p->list[i].score < lowest) lowest = p->list[i].score;
+  }
+  u->unknown_score = lowest - (float)UNKNOWN_PENALTY;
+  return tok_trie_build(&u->trie, u->vocab);
+}
+
+tri_status tok_unigram_create(const tok_pieces *p, const tok_vocab *vocab, const tok_field *f, void **model,
+                              tri_error *err) {
+  tri_status st = TRI_NO_MEMORY;
+  unigram *u = tri_calloc(1, sizeof *u);
+  if (!u) goto cleanup;
+  u->vocab = vocab;
+  u->unk = p->unk;
+  u->byte_fallback = p->byte_fallback;
+  u->single = true;
+  memcpy(u->byte_tokens, p->bytes, sizeof u->byte_tokens);
+  TRI_TRY(load_pieces(u, p));
+  size_window(u);
+  *model = u;
+  u = NULL;
+cleanup:
+  if (st == TRI_NO_MEMORY) tok_field_no_memory(f, err);
+  if (st == TRI_TOO_LARGE) tok_field_fail(f, st, err, "a token exceeds %d bytes or all are too many", TOK_TRIE_LONGEST);
   unigram_destroy(u);
   return st;
 }
@@ -137,9 +186,20 @@ static tri_status reserve(unigram_work *w, size_t len) {
 /* On equal sums the earlier found path stays, which is the one with the longer last step. */
 static void reach(const unigram *u, unigram_work *w, size_t end, uint32_t step, double sum) {
   double *best = &w->sums[end & (u->window - 1)];
+  if (u->single) sum = (float)sum;
   if (w->last[end] != UNREACHED && sum <= *best) return;
   *best = sum;
   w->last[end] = step;
+}
+
+/* SentencePiece keeps sums small, which changes how they are rounded: from a place where one is beyond the bound, all
+ * count from its sum on. */
+static void start_again(const unigram *u, unigram_work *w, size_t start, size_t len) {
+  float from = (float)w->sums[start & (u->window - 1)];
+  for (size_t i = start; i <= len && i - start < u->window; i++) {
+    double *sum = &w->sums[i & (u->window - 1)];
+    if (i == start || w->last[i] != UNREACHED) *sum = (float)*sum - from;
+  }
 }
 
 /* Each place where a character begins is reached, by the unknown character before it if by no token: a sum that is
@@ -148,6 +208,7 @@ static void find_paths(const unigram *u, unigram_work *w, const char *word, size
   size_t char_len;
   w->sums[0] = 0;
   for (size_t start = 0; start < len; start += char_len) {
+    if (u->single && fabs(w->sums[start & (u->window - 1)]) > SUM_BOUND) start_again(u, w, start, len);
     double here = w->sums[start & (u->window - 1)];
     bool single = false; /* the character is a token */
     tok_utf8_decode(word + start, &char_len);
@@ -178,7 +239,7 @@ static tri_status read_path_back(const unigram *u, unigram_work *w, const char *
 /* A run of unknown characters is one token, unless together they spell one after all, or bytes can stand for it. */
 static tri_status push_unknown(const unigram *u, const char *run, size_t len, tok_ids *out) {
   if (!len) return TRI_OK;
-  uint32_t id = len <= u->trie.longest ? tok_vocab_find(u->vocab, run, len) : TOK_NO_ID;
+  uint32_t id = !u->single && len <= u->trie.longest ? tok_vocab_find(u->vocab, run, len) : TOK_NO_ID;
   if (id != TOK_NO_ID) return tok_ids_push(out, id);
   bool bytes = u->byte_fallback;
   for (size_t i = 0; bytes && i < len; i++) bytes = u->byte_tokens[(unsigned char)run[i]] != TOK_NO_ID;
