@@ -17,6 +17,7 @@
 #include "text/jinja/jinja.h"
 #include "runtime/model/safetensors.h"
 #include "text/tokenizer/tokenizer.h"
+#include "tests/fuzz/tokenizer_family.h"
 #include "tests/unit/fail_nth.h"
 
 Suite *suite_fail_nth_parsers(void);
@@ -108,12 +109,9 @@ static tri_status encode_and_decode(const tri_tokenizer *t, tri_tokenizer_scratc
   return TRI_OK;
 }
 
-static outcome tokenizer(const char *data, size_t len) {
-  tri_tokenizer *t = NULL;
+static outcome use_tokenizer(tri_status st, tri_tokenizer *t, const tri_error *err) {
   tri_tokenizer_scratch *s = NULL;
-  tri_error err = {0};
-  tri_status st = tri_tokenizer_parse(data, len, &t, &err);
-  if (st != TRI_OK) return refused(st, &err);
+  if (st != TRI_OK) return refused(st, err);
   outcome o = {.digest = TRI_HASH_SEED};
   o.status = tri_tokenizer_scratch_create(t, &s);
   if (o.status == TRI_OK) o.status = encode_and_decode(t, s, &o);
@@ -121,6 +119,24 @@ static outcome tokenizer(const char *data, size_t len) {
   tri_tokenizer_destroy(t);
   return o;
 }
+
+static outcome tokenizer(const char *data, size_t len) {
+  tri_tokenizer *t = NULL;
+  tri_error err = {0};
+  tri_status st = tri_tokenizer_parse(data, len, &t, &err);
+  return use_tokenizer(st, t, &err);
+}
+
+static outcome of_family(const char *file, const char *data, size_t len) {
+  tri_tokenizer *t = NULL;
+  tri_error err = {0};
+  tri_status st = parse_of_family(file, data, len, &t, &err);
+  return use_tokenizer(st, t, &err);
+}
+
+static outcome tekken(const char *data, size_t len) { return of_family("tekken.json", data, len); }
+static outcome tiktoken(const char *data, size_t len) { return of_family("tiktoken.model", data, len); }
+static outcome sentencepiece(const char *data, size_t len) { return of_family("spiece.model", data, len); }
 
 static outcome template(const char *data, size_t len) {
   const char *cut = memmem(data, len, "%%\n", 3);
@@ -329,6 +345,9 @@ END_TEST
 START_TEST(files) {
   run_all(safetensors, "safetensors");
   run_all(tokenizer, "tokenizer_json");
+  run_all(tekken, "tokenizer_tekken");
+  run_all(tiktoken, "tokenizer_tiktoken");
+  run_all(sentencepiece, "tokenizer_sentencepiece");
   run_all(template, "jinja");
 }
 END_TEST
