@@ -23,6 +23,7 @@
   X(gemma3_text)                                                                                                       \
   X(glm4)                                                                                                              \
   X(glm4_moe)                                                                                                          \
+  X(glm4_moe_lite)                                                                                                     \
   X(gpt2)                                                                                                              \
   X(gpt_bigcode)                                                                                                       \
   X(gpt_neo)                                                                                                           \

@@ -274,6 +274,9 @@ void tri_config_local_layers(tri_model_config *c, const tri_json *root, int firs
 
 /* Every layer from `first` on in steps of `step` is SPARSE. */
 void tri_config_sparse_layers(tri_model_config *c, int first, int step);
+/* For finish: SPARSE are those that `mlp_layer_types` says or, without it, all but the first `first_k_dense_replace`,
+ * `dense` where the file does not say. */
+tri_status tri_config_dense_layers(tri_model_config *c, const tri_json *root, double dense, tri_error *err);
 
 /* "gelu_new", "silu", ...: false when unknown. */
 bool tri_act_from_name(const char *name, tri_act *out);

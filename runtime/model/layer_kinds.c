@@ -19,6 +19,29 @@ void tri_config_sparse_layers(tri_model_config *c, int first, int step) {
   for (int l = first; l < c->num_layers; l += step) c->layer_flags[l] |= TRI_LAYER_SPARSE;
 }
 
+static tri_status read_mlp_types(tri_model_config *c, const tri_json *list, const char *key, tri_error *err) {
+  if (tri_json_kind_of(list) != TRI_JSON_ARRAY || tri_json_size(list) != (size_t)c->num_layers)
+    return tri_fail(err, TRI_INVALID_ARGUMENT, key, "%s must be a list of %lld names", key, (long long)c->num_layers);
+  for (size_t l = 0; l < (size_t)c->num_layers; l++) {
+    const char *name = tri_json_as_str(tri_json_at(list, l), NULL);
+    bool sparse = name && !strcmp(name, "sparse");
+    if (!sparse && (!name || strcmp(name, "dense") != 0))
+      return tri_fail(err, TRI_UNSUPPORTED, key, "%s[%zu] is \"%.40s\": only dense and sparse are supported", key, l,
+                      name ? name : "?");
+    if (sparse) c->layer_flags[l] |= TRI_LAYER_SPARSE;
+  }
+  return TRI_OK;
+}
+
+tri_status tri_config_dense_layers(tri_model_config *c, const tri_json *root, double dense, tri_error *err) {
+  static const char key[] = "mlp_layer_types";
+  const tri_json *list = tri_json_get(root, key);
+  TRI_CHECK(tri_config_number(root, "first_k_dense_replace", 0, TRI_MAX_LAYERS, &dense, err));
+  if (tri_json_kind_of(list) != TRI_JSON_NULL) return read_mlp_types(c, list, key, err);
+  tri_config_sparse_layers(c, (int)dense, 1);
+  return TRI_OK;
+}
+
 /* LOCAL are all layers but every Nth. */
 static void local_but_every(tri_model_config *c, const tri_json *root, int64_t n) {
   if (!c->attention.window || tri_json_kind_of(tri_json_get(root, "layer_types")) != TRI_JSON_NULL) return;

@@ -244,6 +244,9 @@ static const struct {
     {"deepseek_v3", "\"n_group\":256,\"topk_group\":16", "n_group", TRI_OUT_OF_RANGE}, /* groups of one, best two */
     {"deepseek_v3", "\"n_group\":64,\"topk_group\":1", "n_group", TRI_OUT_OF_RANGE},
     {"kimi_k2", "\"topk_method\":\"greedy\"", "topk_method", TRI_UNSUPPORTED},
+    {"glm4_moe_lite", "\"mlp_layer_types\":[\"dense\",\"sparse\"]", "mlp_layer_types", TRI_INVALID_ARGUMENT},
+    {"glm4_moe_lite", "\"mlp_layer_types\":[\"dense\",\"sparse\",7,\"sparse\"]", "mlp_layer_types", TRI_UNSUPPORTED},
+    {"glm4_moe_lite", "\"topk_method\":\"greedy\"", "topk_method", TRI_UNSUPPORTED},
     {"glm4_moe", "\"scoring_func\":\"softmax\"", "scoring_func", TRI_UNSUPPORTED},
     {"glm4_moe", "\"topk_method\":7", "topk_method", TRI_UNSUPPORTED},
     {"minimax_m2", "\"attn_type_list\":[1,0,1,1]", "attn_type_list", TRI_UNSUPPORTED},
@@ -283,6 +286,9 @@ START_TEST(layers_with_experts) {
   ck_assert_uint_eq(sparse_layers("deepseek_v3", ""), 0x8);
   ck_assert_uint_eq(sparse_layers("kimi_k2", "\"first_k_dense_replace\":1"), 0xe);
   ck_assert_uint_eq(sparse_layers("glm4_moe", ""), 0xe);
+  ck_assert_uint_eq(sparse_layers("glm4_moe_lite", ""), 0xe);
+  ck_assert_uint_eq(sparse_layers("glm4_moe_lite", "\"mlp_layer_types\":[\"sparse\",\"dense\",\"dense\",\"sparse\"]"),
+                    0x9);
   ck_assert_uint_eq(sparse_layers("minimax_m2", ""), 0xf);
   ck_assert_uint_eq(sparse_layers("ernie4_5_moe", ""), 0xe);
   ck_assert_uint_eq(sparse_layers("ernie4_5_moe", "\"moe_layer_interval\":2"), 0xa);

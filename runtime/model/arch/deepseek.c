@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* DeepSeek-V3 and R1, which Kimi-K2 is but for its name: latent attention, experts chosen by groups with a bias that
- * balances their load, experts for every token, and plain MLPs in the first layers. kv_b_proj, which makes keys and
- * values out of the latent, is stored as one matrix: K_UP takes its key rows transposed, to multiply queries with, and
- * V_UP its value rows. So attention works on the latent itself, and the cache has one row for all heads (DeepSeek-V2,
- * section 2.1).
+/* DeepSeek-V3 and R1, which Kimi-K2 is but for its name and GLM-4.7-Flash (glm4_moe_lite) but for its sizes: latent
+ * attention, experts chosen by groups with a bias that balances their load, experts for every token, and plain MLPs in
+ * the first layers. kv_b_proj, which makes keys and values out of the latent, is stored as one matrix: K_UP takes its
+ * key rows transposed, to multiply queries with, and V_UP its value rows. So attention works on the latent itself, and
+ * the cache has one row for all heads (DeepSeek-V2, section 2.1).
  *
  * DeepSeek-V2: a softmax chooses, without a bias; a group is as good as its best expert, or there are none. */
 #include <math.h>
@@ -21,10 +21,10 @@
       TRI_INT_KEY("moe_intermediate_size", moe.intermediate_size, 1, 1 << 24),                                         \
       TRI_INT_KEY("n_group", moe.num_groups, 1, 4096), TRI_INT_KEY("topk_group", moe.top_groups, 1, 4096),             \
       TRI_BOOL_KEY("norm_topk_prob", moe.renormalize), TRI_NUM_KEY("routed_scaling_factor", moe.scale, 1e-6, 1e6),     \
-      TRI_READ_KEY("n_shared_experts"), TRI_READ_KEY("first_k_dense_replace"), TRI_READ_KEY("moe_layer_freq"),         \
-      TRI_READ_KEY("scoring_func"), TRI_READ_KEY("topk_method"), TRI_OFF_KEY("attention_bias"),                        \
-      TRI_IGNORED_KEYS("num_key_value_heads"), TRI_IGNORED_KEYS("head_dim qk_head_dim"),                               \
-      TRI_INT_KEY("num_nextn_predict_layers", extra_layers, 0, 64),                                                    \
+      TRI_READ_KEY("n_shared_experts"), TRI_READ_KEY("first_k_dense_replace"), TRI_READ_KEY("mlp_layer_types"),        \
+      TRI_READ_KEY("moe_layer_freq"), TRI_READ_KEY("scoring_func"), TRI_READ_KEY("topk_method"),                       \
+      TRI_OFF_KEY("attention_bias"), TRI_IGNORED_KEYS("num_key_value_heads"),                                          \
+      TRI_IGNORED_KEYS("head_dim qk_head_dim"), TRI_INT_KEY("num_nextn_predict_layers", extra_layers, 0, 64),          \
       TRI_IGNORED_KEYS("ep_size pretraining_tp aux_loss_alpha seq_aux"), TRI_KEYS_MOE
 
 static const tri_config_key keys[] = {KEYS, TRI_BOOL_KEY("rope_interleave", attention.rope.interleaved), {0}};
@@ -89,17 +89,19 @@ static tri_status scale_scores(tri_model_config *c, const tri_json *root, tri_er
 static tri_status finish_with(tri_model_config *c, const tri_json *root, double dense, const char *score,
                               tri_error *err) {
   double every = 1;
-  TRI_CHECK(tri_config_number(root, "first_k_dense_replace", 0, TRI_MAX_LAYERS, &dense, err));
   TRI_CHECK(tri_config_number(root, "moe_layer_freq", 1, 1, &every, err));
   TRI_CHECK(tri_config_must_be(root, "scoring_func", score, err));
   TRI_CHECK(scale_scores(c, root, err));
-  tri_config_sparse_layers(c, (int)dense, 1);
-  return TRI_OK;
+  return tri_config_dense_layers(c, root, dense, err);
 }
 
-static tri_status finish(tri_model_config *c, const tri_json *root, tri_error *err) {
+static tri_status finish3(tri_model_config *c, const tri_json *root, double dense, tri_error *err) {
   TRI_CHECK(tri_config_must_be(root, "topk_method", "noaux_tc", err));
-  return finish_with(c, root, 3, "sigmoid", err);
+  return finish_with(c, root, dense, "sigmoid", err);
+}
+static tri_status finish(tri_model_config *c, const tri_json *root, tri_error *err) { return finish3(c, root, 3, err); }
+static tri_status finish_lite(tri_model_config *c, const tri_json *root, tri_error *err) {
+  return finish3(c, root, 1, err);
 }
 
 /* Groups count only where topk_method says so. Implementations of norm_topk_prob differ in whether they scale what they
@@ -144,12 +146,38 @@ const tri_arch tri_arch_deepseek_v3 = {
 const tri_arch tri_arch_kimi_k2 = {
     .model_type = "kimi_k2",
     .class_names = {"DeepseekV3ForCausalLM"},
+    .multimodal_type = "kimi_k25",
+    .multimodal_class = "KimiK25ForConditionalGeneration",
     .prefix = "model.",
     .keys = keys,
     .tensors = tensors,
     .defaults = {DEFAULTS3},
     .prepare = prepare,
     .finish = finish,
+};
+
+const tri_arch tri_arch_glm4_moe_lite = {
+    .model_type = "glm4_moe_lite",
+    .class_names = {"Glm4MoeLiteForCausalLM"},
+    .prefix = "model.",
+    .keys = keys,
+    .tensors = tensors,
+    .defaults =
+        {TRI_LLAMA_DEFAULTS, .norm.eps = 1e-5,
+         .mla =
+             {.on = true, .rank = 512, .q_rank = 768, .nope_dim = 192, .rope_dim = 64, .v_dim = 256, .norm_eps = 1e-6},
+         .moe = {.num_experts = 64,
+                 .top_k = 4,
+                 .intermediate_size = 1536,
+                 .score = TRI_MOE_SIGMOID,
+                 .renormalize = true,
+                 .choice_bias = true,
+                 .scale = 1.8,
+                 .top_groups = 1,
+                 .group_best = 2},
+         .attention.rope = {.interleaved = true}, .max_position_embeddings = 202752},
+    .prepare = prepare,
+    .finish = finish_lite,
 };
 
 const tri_arch tri_arch_deepseek_v2 = {

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Hy3: Qwen3's attention, DeepSeek-V3's router without groups, an expert for every token, and plain MLPs in the first
  * layers. */
-#include <string.h>
-
 #include "runtime/model/arch/rules.h"
 
 static const tri_config_key keys[] = {TRI_KEYS_LLAMA,
@@ -35,27 +33,8 @@ static tri_status prepare(tri_model_config *c, const tri_json *root, tri_error *
   return tri_config_shared_experts(c, root, "num_shared_experts", 1, err);
 }
 
-/* A list says which layers have experts; without one all but the first have, or but the first few. */
 static tri_status finish(tri_model_config *c, const tri_json *root, tri_error *err) {
-  static const char key[] = "mlp_layer_types";
-  const tri_json *list = tri_json_get(root, key);
-  double plain = 1;
-  TRI_CHECK(tri_config_number(root, "first_k_dense_replace", 0, TRI_MAX_LAYERS, &plain, err));
-  if (tri_json_kind_of(list) == TRI_JSON_NULL) {
-    tri_config_sparse_layers(c, (int)plain, 1);
-    return TRI_OK;
-  }
-  if (tri_json_kind_of(list) != TRI_JSON_ARRAY || tri_json_size(list) != (size_t)c->num_layers)
-    return tri_fail(err, TRI_INVALID_ARGUMENT, key, "%s must be a list of %lld names", key, (long long)c->num_layers);
-  for (size_t l = 0; l < (size_t)c->num_layers; l++) {
-    const char *name = tri_json_as_str(tri_json_at(list, l), NULL);
-    bool sparse = name && !strcmp(name, "sparse");
-    if (!sparse && (!name || strcmp(name, "dense") != 0))
-      return tri_fail(err, TRI_UNSUPPORTED, key, "%s[%zu] is \"%.40s\": only dense and sparse are supported", key, l,
-                      name ? name : "?");
-    if (sparse) c->layer_flags[l] |= TRI_LAYER_SPARSE;
-  }
-  return TRI_OK;
+  return tri_config_dense_layers(c, root, 1, err);
 }
 
 const tri_arch tri_arch_hy_v3 = {
