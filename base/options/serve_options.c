@@ -47,9 +47,9 @@ const tri_option tri_serve_option_table[] = {
              "modules.json says, else the model's pooler, else mean"},
     {TRI_OPT(S, max_model_len), .name = "max-model-len", .programs = TRI_FOR_STEPS | TRI_FOR_PLAN, .min = 0,
      .max = 1 << 24, .counts = true, .fallback = "0", .metavar = "N", .group = "Model",
-     .help =
-         "longest sequence in tokens, prompt and answer together, as 8192 or 8K (8k is 8000); 0: the model's "
-         "limit. More than that is accepted with a warning (quality may suffer), but refused for learned positions"},
+     .help = "longest sequence in tokens, prompt and answer together, as 8192 or 8K (8k is 8000); 0: the model's "
+             "limit. More than that is accepted with a warning (quality may suffer), but refused for learned "
+             "positions, and where keys would be chosen (index_topk)"},
     {TRI_OPT(S, strict_config), .name = "strict-config", .programs = TRI_FOR_ALL, .fallback = "false", .group = "Model",
      .help = "refuse every unknown key of config.json, not only those known to change the result"},
     {TRI_OPT(S, ignore_config_key), .name = "ignore-config-key", .programs = TRI_FOR_ALL, .metavar = "NAME,...",

@@ -219,11 +219,12 @@ tri_status tri_load_tensor(void *ctx, const tri_weight_target *t) {
 }
 
 /* Returns whether name is the pattern with a layer below `layers` (into *layer) and an expert below `experts` for its
- * first and second %d. */
+ * first and second %d, and anything for a * at its end. */
 static bool is_pattern(const char *pattern, int64_t layers, int64_t experts, const char *name, int *layer) {
   int64_t limits[] = {layers, experts};
   *layer = 0;
   for (int number = 0; *pattern;) {
+    if (*pattern == '*') return true;
     if (*pattern != '%') {
       if (*pattern++ != *name++) return false;
       continue;

@@ -13,6 +13,7 @@
   X(cohere2)                                                                                                           \
   X(deepseek_v2)                                                                                                       \
   X(deepseek_v3)                                                                                                       \
+  X(deepseek_v32)                                                                                                      \
   X(distilbert)                                                                                                        \
   X(ernie4_5)                                                                                                          \
   X(ernie4_5_moe)                                                                                                      \
@@ -24,6 +25,7 @@
   X(glm4)                                                                                                              \
   X(glm4_moe)                                                                                                          \
   X(glm4_moe_lite)                                                                                                     \
+  X(glm_moe_dsa)                                                                                                       \
   X(gpt2)                                                                                                              \
   X(gpt_bigcode)                                                                                                       \
   X(gpt_neo)                                                                                                           \

@@ -195,10 +195,10 @@ typedef struct tri_arch {
   const char *class_names[4]; /* values of `architectures` that this table describes; NULL-terminated */
   /* Multimodal folders whose text_config is of this family (multimodal.c); NULL: there are none. */
   const char *multimodal_type, *multimodal_class;
-  const char *prefix;         /* of the tensors' names; checkpoints with and without it are read */
-  const tri_config_key *keys; /* the family's own keys, on top of the common ones; ends with name NULL */
-  const char
-      *ignored_tensors[5]; /* stored tensors that hold nothing (masks, inverse frequencies); NULL-terminated, %d */
+  const char *prefix;             /* of the tensors' names; checkpoints with and without it are read */
+  const tri_config_key *keys;     /* the family's own keys, on top of the common ones; ends with name NULL */
+  const char *ignored_tensors[5]; /* stored tensors that hold nothing (masks, inverse frequencies), or nothing that
+                                     counts here; NULL-terminated, %d, and at the end * for any rest */
   const tri_tensor_rule *tensors; /* ends with name NULL */
   /* Values before the file is read; what the file does not name stays. */
   tri_model_config defaults;

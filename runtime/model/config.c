@@ -313,6 +313,11 @@ void tri_model_config_warn(const tri_model_config *c, const char *component) {
             "of a multimodal model (%s) the text part (%s) is served: images and sound are refused, and tensors of "
             "their towers and projectors are passed over",
             c->arch->multimodal_type, c->arch->model_type);
+  if (c->attention.index_topk)
+    tri_log(TRI_LOG_WARN, component,
+            "sequences have at most %lld tokens (index_topk): up to these the sparse attention of model_type %s is "
+            "that to all tokens, and longer ones are not supported",
+            (long long)tri_model_config_length(c), c->arch->model_type);
   if (!c->unknown_keys[0]) return;
   tri_log(TRI_LOG_WARN, component,
           "config.json has unknown keys for model_type %s, which are ignored: %s (--strict-config refuses them)",
@@ -320,8 +325,11 @@ void tri_model_config_warn(const tri_model_config *c, const char *component) {
 }
 
 int64_t tri_model_config_length(const tri_model_config *c) {
-  int64_t most = c->sentence.max_seq_length;
-  return most && most < c->max_position_embeddings ? most : c->max_position_embeddings;
+  const int64_t limits[] = {c->sentence.max_seq_length, c->attention.index_topk};
+  int64_t most = c->max_position_embeddings;
+  for (int i = 0; i < 2; i++)
+    if (limits[i] && limits[i] < most) most = limits[i];
+  return most;
 }
 
 uint64_t tri_model_config_hash(const tri_model_config *c) {

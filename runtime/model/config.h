@@ -135,6 +135,7 @@ typedef struct tri_attention_config {
   double scale;         /* of q.k; 1/sqrt(head_dim) unless the family says otherwise */
   bool scale_by_layer;  /* GPT-2: divides scale by layer + 1 */
   double softcap;       /* 0: none */
+  int64_t index_topk;   /* a sequence has no more tokens: beyond, a query sees those that are chosen; 0: no limit */
   int64_t window;       /* of LOCAL layers; 0: none */
   int window_every;     /* not 0: these are the first layer and every Nth, unless the file says which */
   int64_t global_every; /* not 0: these are all layers but every Nth, unless the file says which */
@@ -241,10 +242,11 @@ tri_status tri_model_config_load(const char *dir, tri_config_rules rules, tri_mo
 /* The same from texts; generation may be NULL. */
 tri_status tri_model_config_parse(const char *config, size_t config_len, const char *generation, size_t generation_len,
                                   tri_config_rules rules, tri_model_config *out, tri_error *err);
-/* Logs the keys that are not understood, if there are any, and what is passed over of a multimodal folder. */
+/* Logs the keys that are not understood, if there are any, what is passed over of a multimodal folder, and where
+ * sequences end because of what is not done here. */
 void tri_model_config_warn(const tri_model_config *c, const char *component);
 /* Tokens of a sequence, unless an option says otherwise: the positions, or fewer where a sentence-transformers folder
- * wants that. */
+ * wants that or attention to all keys ends. */
 int64_t tri_model_config_length(const tri_model_config *c);
 /* A hash of what the coordinator and its workers must agree about. Weights are not in it: two trainings of one shape
  * have one hash. */

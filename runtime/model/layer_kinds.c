@@ -59,7 +59,8 @@ static tri_status read_layer_types(tri_model_config *c, const tri_json *root, tr
   for (size_t l = 0; l < (size_t)c->num_layers; l++) {
     const char *name = tri_json_as_str(tri_json_at(list, l), NULL);
     bool local = name && !strcmp(name, "sliding_attention");
-    if (!local && (!name || strcmp(name, "full_attention")))
+    bool indexed = name && c->attention.index_topk && !strcmp(name, "indexed_attention");
+    if (!local && !indexed && (!name || strcmp(name, "full_attention")))
       return tri_fail(err, TRI_UNSUPPORTED, key,
                       "%s[%zu] is \"%.40s\": only full_attention and sliding_attention are "
                       "supported",

@@ -17,6 +17,11 @@ static tri_status sequence_length(const tri_model_config *c, const tri_limits_co
       len > c->max_position_embeddings)
     return tri_fail(err, TRI_OUT_OF_RANGE, "max_model_len", "max_model_len %lld exceeds the model's %lld positions",
                     (long long)len, (long long)c->max_position_embeddings);
+  if (c->attention.index_topk && len > c->attention.index_topk)
+    return tri_fail(err, TRI_OUT_OF_RANGE, "max_model_len",
+                    "max_model_len %lld exceeds the %lld tokens (index_topk) up to which this model's sparse attention "
+                    "is that to all tokens: longer sequences are not supported",
+                    (long long)len, (long long)c->attention.index_topk);
   if (len > 1 << 24)
     return tri_fail(err, TRI_OUT_OF_RANGE, "max_model_len", "max_model_len %lld, the limit is %d", (long long)len,
                     1 << 24);

@@ -32,8 +32,8 @@ failed=0 ran=0
 quantized='awq_qwen2 fp8_deepseek_v3 fp8_llama gptq_llama gptq_mixtral int_llama mxfp4_gpt_oss'
 # What 16 bits cost on a device was not measured: of these, and of families that were added without one.
 unmeasured=$(cd "$checkpoints" 2>/dev/null && for dir in */; do [ -e "$dir/rounding.json" ] || printf '%s ' "${dir%/}"; done)
-# A flipped expert of rounded weights moves half of the prompts of the one, the other's prompt of one token alone, to 0.95.
-flips='granitemoe kimi_k25'
+# A flipped expert of rounded weights moves half of their prompts; of kimi_k25 that of one token, to 0.95.
+flips='glm_moe_dsa granitemoe kimi_k25'
 
 
 # check EXPECTED-EXIT RANKS DIR ARG...
@@ -96,7 +96,7 @@ single() {
   every '' 0 --quantization int8
   every '' 0 --quantization w8a8
   for name in llama_odd mixtral_odd deepseek_v3_odd; do check 0 0 "$checkpoints/$name" --replays 300; done
-  every 'deepseek_v3 deepseek_v3_direct glm4_moe_lite kimi_k2' 0 --quantization fp8 # a flipped expert moves half of their prompts
+  every 'deepseek_v3 deepseek_v3_direct deepseek_v32 glm4_moe_lite kimi_k2' 0 --quantization fp8 # a flipped expert moves half of their prompts
   stored '' 0 --backend ref
   stored '' 0 --dtype bfloat16 --limit 1e-3
   stored '' 0 --deterministic --chunk 3 --threads 2
@@ -262,7 +262,7 @@ as_resident() {
 }
 
 # What is transposed, interleaved, cut or widened in memory does not lie in the checkpoint as it does there.
-packed_only='gpt2 gpt2_bare gpt2_odd gpt_oss_odd deepseek_v2 deepseek_v2_lite deepseek_v3 deepseek_v3_direct deepseek_v3_odd glm4_moe_lite kimi_k2 kimi_k25'
+packed_only='gpt2 gpt2_bare gpt2_odd gpt_oss_odd deepseek_v2 deepseek_v2_lite deepseek_v3 deepseek_v3_direct deepseek_v3_odd deepseek_v32 glm4_moe_lite glm_moe_dsa kimi_k2 kimi_k25'
 packed_only="$packed_only $quantized"
 
 streamed() {

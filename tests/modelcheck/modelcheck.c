@@ -133,7 +133,17 @@ static void read_own_error(struct mc_expected *x, int prompt) {
   tri_free(e);
 }
 
-static tri_status read_expected(const char *dir, bool encoder, struct mc_expected *x, tri_error *err) {
+/* Some rows of a prompt alone can err more than all together: one that is longer than a sequence may be is compared
+ * where the reference has all of its rows. */
+static bool is_left_out(const struct mc_expected *x, int i, int64_t most) {
+  char prompt[64], positions[64];
+  snprintf(prompt, sizeof prompt, "prompt.%d", i);
+  snprintf(positions, sizeof positions, "positions.%d", i);
+  const tri_st_tensor *t = tri_checkpoint_find(x->file, prompt);
+  return t && t->shape[0] > most && tri_checkpoint_find(x->file, positions);
+}
+
+static tri_status read_expected(const char *dir, bool encoder, int64_t most, struct mc_expected *x, tri_error *err) {
   char path[4200];
   const tri_st_tensor *t = NULL;
   snprintf(path, sizeof path, "%s/expected.safetensors", dir);
@@ -142,7 +152,7 @@ static tri_status read_expected(const char *dir, bool encoder, struct mc_expecte
     int i = x->num_prompts;
     char name[64];
     snprintf(name, sizeof name, "prompt.%d", i);
-    if (!(x->prompt[i] = mc_read_tensor(x, name, &t))) break;
+    if (is_left_out(x, i, most) || !(x->prompt[i] = mc_read_tensor(x, name, &t))) break;
     x->len[i] = (int)t->shape[0];
     /* Where the rotary angles depend on the length, a KV cache gives answers of its own. */
     snprintf(name, sizeof name, "greedy_cached.%d", i);
@@ -309,7 +319,7 @@ double mc_nmse(const float *got, const float *want, size_t n) {
 
 tri_status mc_feed_prompt(struct mc_check *c, int i, uint32_t *token) {
   uint32_t ids[MAX_ROWS];
-  int n = c->exp.len[i], chunk = c->a.chunk ? c->a.chunk : n;
+  int n = c->exp.first[i], chunk = c->a.chunk ? c->a.chunk : n;
   tri_step_token sampled[MAX_PROMPTS];
   tri_step_result r = {.tokens = sampled};
   c->trace.on = i == 0;
@@ -344,7 +354,7 @@ tri_status mc_collect(struct mc_check *c, int from, float *data, size_t count) {
 
 tri_status mc_compare_hidden(struct mc_check *c, double *worst) {
   const tri_model_config *model = &c->engine->model;
-  size_t h = widest(model), most = (size_t)c->exp.len[0] * h;
+  size_t h = widest(model), most = (size_t)c->exp.first[0] * h;
   int layers = (int)model->num_layers;
   for (int s = 0; s < c->a.pp; s++) {
     tri_range r = tri_stage_layers(model, c->engine->shard.p, s);
@@ -361,7 +371,7 @@ tri_status mc_compare_hidden(struct mc_check *c, double *worst) {
     float *want = mc_read_tensor(&c->exp, name, &t);
     if (!want) continue;
     size_t n =
-        (size_t)c->exp.len[0] * (size_t)(l == layers && !model->encoder ? model->embed.size : model->hidden_size);
+        (size_t)c->exp.first[0] * (size_t)(l == layers && !model->encoder ? model->embed.size : model->hidden_size);
     double e = mc_nmse(c->trace.hidden + (size_t)l * MAX_ROWS * h, want, n);
     if (tri_replica_is_leader(&c->replica))
       printf("layer %-3d %s nmse %.2e\n", l, l == layers ? "(after the final norm)" : "(input)", e);
@@ -387,7 +397,7 @@ static tri_status wait_steps(struct mc_check *c, int steps) {
 
 /* Leaves of a long prompt's logits the rows that the reference has kept (positions.I). Returns how many there are. */
 static size_t keep_positions(const struct mc_check *c, int i) {
-  size_t v = (size_t)c->engine->model.vocab_size, rows = (size_t)c->exp.len[i];
+  size_t v = (size_t)c->engine->model.vocab_size, rows = (size_t)c->exp.first[i];
   char name[64];
   const tri_st_tensor *t;
   snprintf(name, sizeof name, "positions.%d", i);
@@ -401,16 +411,18 @@ static size_t keep_positions(const struct mc_check *c, int i) {
 
 /* The error of a prompt's logits, for the shard's leader. */
 static tri_status compare_logits(struct mc_check *c, int i, double *error) {
-  size_t v = (size_t)c->engine->model.vocab_size, n = (size_t)c->exp.len[i] * v;
+  size_t v = (size_t)c->engine->model.vocab_size, n = (size_t)c->exp.first[i] * v;
   char name[64];
   const tri_st_tensor *t;
   TRI_CHECK(mc_collect(c, sampler_of(c), c->trace.logits, n));
   if (!leads(c)) return TRI_OK;
   c->bits = tri_hash_bytes(c->bits, c->trace.logits, n * sizeof *c->trace.logits);
   n = keep_positions(c, i) * v;
+  bool cut = c->exp.first[i] < c->exp.len[i];
+  size_t stored = cut ? (size_t)c->exp.len[i] * v : n;
   snprintf(name, sizeof name, "logits.%d", i);
   float *want = mc_read_tensor(&c->exp, name, &t);
-  *error = want && t->bytes == n * 4 ? mc_nmse(c->trace.logits, want, n) : NAN;
+  *error = want && t->bytes == stored * 4 ? mc_nmse(c->trace.logits, want, n) : NAN;
   tri_free(want);
   return TRI_OK;
 }
@@ -430,12 +442,15 @@ tri_status mc_decode(struct mc_check *c, uint32_t tokens[][MAX_GREEDY]) {
     mc_begin_step(c);
     for (int n = 0; n < c->exp.num_prompts; n++) {
       int i = prompt_of(c, n);
-      mc_add(c, i, TRI_SEQ_DECODE, TRI_SEQ_FLAG_SAMPLE, c->exp.len[i] + k - 1, 1, &tokens[i][k - 1], 0);
+      if (k < c->exp.compared[i])
+        mc_add(c, i, TRI_SEQ_DECODE, TRI_SEQ_FLAG_SAMPLE, c->exp.first[i] + k - 1, 1, &tokens[i][k - 1], 0);
     }
     TRI_CHECK(mc_run_step(c, &r));
-    for (int n = 0; n < c->exp.num_prompts; n++) {
-      tokens[prompt_of(c, n)][k] = sampled[n].sample.token;
-      hash_sample(c, &sampled[n].sample);
+    for (int n = 0, at = 0; n < c->exp.num_prompts; n++) {
+      int i = prompt_of(c, n);
+      if (k >= c->exp.compared[i]) continue;
+      tokens[i][k] = sampled[at].sample.token;
+      hash_sample(c, &sampled[at++].sample);
     }
   }
   return TRI_OK;
@@ -452,23 +467,25 @@ static bool may_be_moved(const struct mc_check *c, double error, int moved) {
 static bool judge(const struct mc_check *c, uint32_t tokens[][MAX_GREEDY], const double *errors, double *worst) {
   double limit = mc_limit(c);
   bool right = true;
-  int agreed = 0, moved = 0;
+  int agreed = 0, moved = 0, compared = 0;
   for (int i = 0; i < c->exp.num_prompts && leads(c); i++) {
-    int same = 0;
+    int same = 0, most = c->exp.compared[i];
     bool is_near = errors[i] <= limit || may_be_moved(c, errors[i], moved);
     moved += errors[i] > limit;
-    while (same < c->exp.num_greedy && tokens[i][same] == (uint32_t)c->exp.greedy[i][same]) same++;
-    bool ok = is_near && (c->rounds || mc_greedy_right(c, i, same, same < c->exp.num_greedy ? tokens[i][same] : 0));
+    while (same < most && tokens[i][same] == (uint32_t)c->exp.greedy[i][same]) same++;
+    bool ok = is_near && (c->rounds || mc_greedy_right(c, i, same, same < most ? tokens[i][same] : 0));
     agreed += same;
+    compared += most;
     if (tri_replica_is_leader(&c->replica) || !ok)
-      printf("prompt %d (%d tokens): nmse %.2e, greedy %d of %d%s\n", i, c->exp.len[i], errors[i], same,
-             c->exp.num_greedy, ok ? "" : "   <-- wrong");
+      printf("prompt %d (%d tokens%s): nmse %.2e, greedy %d of %d%s\n", i, c->exp.first[i],
+             c->exp.first[i] < c->exp.len[i] ? ", which is as long as a sequence may be" : "", errors[i], same, most,
+             ok ? "" : "   <-- wrong");
     right &= ok;
     *worst = !(errors[i] <= *worst) ? errors[i] : *worst;
   }
   if (c->rounds && tri_replica_is_leader(&c->replica))
     printf("quantization %s: worst nmse %.2e, greedy %d of %d\n", tri_quantization_names[c->a.quantization], *worst,
-           agreed, c->exp.num_prompts * c->exp.num_greedy);
+           agreed, compared);
   return right;
 }
 
@@ -504,17 +521,29 @@ cleanup:
   return st;
 }
 
+/* A model whose sequences are shorter than the reference's is compared as far as they go: the first tokens of a prompt,
+ * or all of it and the greedy ones that still fit. */
+static void cut_prompts(struct mc_expected *x, int64_t most) {
+  for (int i = 0; i < x->num_prompts; i++) {
+    int64_t room = most - x->len[i] + 1; /* the last one is sampled and not fed */
+    x->first[i] = x->len[i] < most ? x->len[i] : (int)most;
+    x->compared[i] = room >= x->num_greedy ? x->num_greedy : room > 0 ? (int)room : 0;
+  }
+}
+
 static tri_status set_up(struct mc_check *c, tri_pool *pool, tri_error *err) {
   tri_status st;
   tri_model_config model;
   TRI_TRY(tri_model_config_load(c->dir, (tri_config_rules){0}, &model, err));
-  TRI_TRY(read_expected(c->dir, model.encoder, &c->exp, err));
+  int64_t most = model.attention.index_topk ? model.attention.index_topk : INT_MAX;
+  TRI_TRY(read_expected(c->dir, model.encoder, most, &c->exp, err));
   c->rounds = c->a.quantization && !(c->a.quantization == TRI_QUANTIZE_FP8 && tri_stored_has_fp8(&model.stored));
   TRI_TRY(mc_rounding_read(c, model.seq2seq.on, err));
   tri_backend_config bc = {
       .name = c->a.backend, .device = c->local_rank, .deterministic = c->a.deterministic, .pool = pool};
   TRI_TRY(tri_backend_create(&bc, &c->backend, err));
   if (c->a.bf16_sums) c->backend->bf16_sums_above = 1;
+  cut_prompts(&c->exp, most);
   int longest = 0, all = 0;
   for (int i = 0; i < c->exp.num_prompts; i++) {
     char name[64];
@@ -522,12 +551,12 @@ static tri_status set_up(struct mc_check *c, tri_pool *pool, tri_error *err) {
     snprintf(name, sizeof name, "source.%d", i);
     source = tri_checkpoint_find(c->exp.file, name);
     int num_source = model.seq2seq.on && source ? (int)source->shape[0] : 0;
-    longest = c->exp.len[i] > longest ? c->exp.len[i] : longest;
+    longest = c->exp.first[i] > longest ? c->exp.first[i] : longest;
     longest = num_source > longest ? num_source : longest;
-    all += c->exp.len[i] + num_source;
+    all += c->exp.first[i] + num_source;
   }
   if (longest > MAX_ROWS) return tri_fail(err, TRI_TOO_LARGE, "prompt", "a prompt of %d tokens", longest);
-  int len = longest + c->exp.num_greedy + 1;
+  int len = longest + c->exp.num_greedy + 1 < most ? longest + c->exp.num_greedy + 1 : (int)most;
   int per_prompt = (len + c->a.block_size - 1) / c->a.block_size * (model.seq2seq.on ? 2 : 1);
   c->trace.hidden = tri_calloc((size_t)(model.num_layers + 1) * MAX_ROWS * widest(&model), sizeof(float));
   c->trace.logits = tri_calloc(MAX_ROWS * (size_t)model.vocab_size, sizeof(float));

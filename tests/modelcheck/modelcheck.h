@@ -24,6 +24,8 @@ struct mc_expected {
   tri_checkpoint *file;
   int num_prompts, num_greedy;
   int len[MAX_PROMPTS];
+  int first[MAX_PROMPTS];    /* tokens of each prompt that are looked at, as far as a sequence may be long, */
+  int compared[MAX_PROMPTS]; /* and greedy ones after it */
   int64_t *prompt[MAX_PROMPTS], *greedy[MAX_PROMPTS];
   double own_error; /* of the reference in float32 against itself in float64, the worst of all prompts; 0: not stored */
 };

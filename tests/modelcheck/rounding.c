@@ -131,7 +131,7 @@ bool mc_hidden_right(const struct mc_check *c, double worst) {
 
 bool mc_greedy_right(const struct mc_check *c, int prompt, int same, uint32_t token) {
   const struct mc_rounding *r = &c->rounding;
-  if (same == c->exp.num_greedy) return true;
+  if (same == c->exp.compared[prompt]) return true;
   if (!r->known) return false;
   for (int i = 0; i < r->num_close; i++) {
     const struct mc_close *x = &r->close[i];

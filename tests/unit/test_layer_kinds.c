@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Kinds of layers: windows, rotary angles of their own, no rotation; and the text part of a multimodal folder, whose
- * config is that of the same model alone. */
+/* Kinds of layers: windows, rotary angles of their own, no rotation, chosen keys; and the text part of a multimodal
+ * folder, whose config is that of the same model alone. */
 #include <check.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "runtime/model/arch.h"
+#include "runtime/step/limits.h"
 
 Suite *suite_layer_kinds(void);
 
@@ -135,6 +136,55 @@ START_TEST(wrong_sections_are_refused) {
 }
 END_TEST
 
+/* ---- chosen keys ---- */
+
+static const struct {
+  const char *type, *members;
+  int64_t length;
+} chosen[] = {
+    {"deepseek_v32", "", 512}, /* of 2,048 keys; there are fewer positions */
+    {"deepseek_v32", "\"index_topk\":24,\"index_n_heads\":8,\"index_head_dim\":16", 24},
+    {"glm_moe_dsa", "\"index_topk\":100,\"index_topk_freq\":4,\"index_skip_topk_offset\":3,\"mlp_bias\":false", 100},
+    {"glm_moe_dsa",
+     "\"index_topk\":100,\"layer_types\":[\"indexed_attention\",\"indexed_attention\",\"indexed_attention\","
+     "\"indexed_attention\",\"indexed_attention\",\"indexed_attention\",\"indexed_attention\",\"full_attention\"],"
+     "\"indexer_types\":[\"full\",\"shared\"]",
+     100},
+    {"deepseek_v3", "", 512},
+};
+
+/* As many tokens as an indexer would choose keys, by default and at most. */
+START_TEST(sequences_end_where_keys_are_chosen) {
+  tri_model_config c = accept(chosen[_i].type, chosen[_i].members);
+  tri_limits_config asked = {.max_num_seqs = 1, .max_num_batched_tokens = 64, .block_size = 16};
+  tri_limits limits;
+  tri_error err = {0};
+  int64_t most = c.attention.index_topk;
+  ck_assert_int_eq(tri_model_config_length(&c), chosen[_i].length);
+  ck_assert_msg(tri_limits_make(&c, &asked, &limits, &err) == TRI_OK, "%s", err.message);
+  ck_assert_int_eq(limits.max_model_len, chosen[_i].length);
+  asked.max_model_len = most ? most : 100000;
+  ck_assert_msg(tri_limits_make(&c, &asked, &limits, &err) == TRI_OK, "%s", err.message);
+  asked.max_model_len++;
+  tri_status st = tri_limits_make(&c, &asked, &limits, &err);
+  ck_assert_int_eq(st, most ? TRI_OUT_OF_RANGE : TRI_OK);
+  if (most) ck_assert_str_eq(err.field, "max_model_len");
+  if (most) ck_assert_ptr_nonnull(strstr(err.message, "index_topk"));
+}
+END_TEST
+
+START_TEST(wrong_choices_are_refused) {
+  refuse("deepseek_v32", "\"index_topk\":0", TRI_OUT_OF_RANGE, "index_topk");
+  refuse("glm_moe_dsa", "\"index_topk\":\"all\"", TRI_INVALID_ARGUMENT, "index_topk");
+  refuse("deepseek_v32", "\"mlp_bias\":true", TRI_UNSUPPORTED, "mlp_bias");
+  refuse("deepseek_v3", "\"index_topk\":24", TRI_UNSUPPORTED, "index_topk");
+  refuse("deepseek_v3",
+         "\"layer_types\":[\"indexed_attention\",\"indexed_attention\",\"indexed_attention\",\"indexed_attention\","
+         "\"indexed_attention\",\"indexed_attention\",\"indexed_attention\",\"indexed_attention\"]",
+         TRI_UNSUPPORTED, "layer_types");
+}
+END_TEST
+
 /* ---- multimodal folders ---- */
 
 static tri_status parse_folder(const char *outer, const char *text, bool strict, tri_model_config *out,
@@ -191,6 +241,8 @@ Suite *suite_layer_kinds(void) {
   tcase_add_test(c, two_tables_in_both_spellings);
   tcase_add_test(c, scaling_is_of_the_global_table);
   tcase_add_test(c, wrong_sections_are_refused);
+  tcase_add_loop_test(c, sequences_end_where_keys_are_chosen, 0, sizeof chosen / sizeof *chosen);
+  tcase_add_test(c, wrong_choices_are_refused);
   tcase_add_test(c, text_parts_are_models);
   tcase_add_test(c, other_folders_are_refused);
   suite_add_tcase(s, c);

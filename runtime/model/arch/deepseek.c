@@ -5,6 +5,9 @@
  * key rows transposed, to multiply queries with, and V_UP its value rows. So attention works on the latent itself, and
  * the cache has one row for all heads (DeepSeek-V2, section 2.1).
  *
+ * DeepSeek-V3.2 and GLM-5: an indexer chooses the index_topk keys that a query sees, all of them in a sequence of as
+ * many tokens. Longer ones are refused, so that this is DeepSeek-V3, and the indexer's weights are passed over.
+ *
  * DeepSeek-V2: a softmax chooses, without a bias; a group is as good as its best expert, or there are none. */
 #include <math.h>
 #include <string.h>
@@ -28,6 +31,15 @@
       TRI_IGNORED_KEYS("ep_size pretraining_tp aux_loss_alpha seq_aux"), TRI_KEYS_MOE
 
 static const tri_config_key keys[] = {KEYS, TRI_BOOL_KEY("rope_interleave", attention.rope.interleaved), {0}};
+/* Which keys an indexer would choose, and with what: of index_topk tokens all, and sequences are no longer. */
+static const tri_config_key sparse_keys[] = {
+    KEYS,
+    TRI_BOOL_KEY("rope_interleave", attention.rope.interleaved),
+    TRI_INT_KEY("index_topk", attention.index_topk, 1, 1 << 24),
+    TRI_OFF_KEY("mlp_bias"),
+    TRI_IGNORED_KEYS("index_n_heads index_head_dim indexer_types index_topk_freq index_topk_pattern "
+                     "index_skip_topk_offset index_share_for_mtp_iteration indexer_rope_interleave"),
+    {0}};
 static const tri_config_key keys2[] = {KEYS, TRI_OFF_KEY("mlp_bias"), {0}};
 
 static const tri_tensor_rule tensors[] = {
@@ -152,6 +164,46 @@ const tri_arch tri_arch_kimi_k2 = {
     .keys = keys,
     .tensors = tensors,
     .defaults = {DEFAULTS3},
+    .prepare = prepare,
+    .finish = finish,
+};
+
+#define IGNORED_INDEXER                                                                                                \
+  { "layers.%d.self_attn.indexer.*" }
+
+const tri_arch tri_arch_deepseek_v32 = {
+    .model_type = "deepseek_v32",
+    .class_names = {"DeepseekV32ForCausalLM"},
+    .prefix = "model.",
+    .keys = sparse_keys,
+    .tensors = tensors,
+    .ignored_tensors = IGNORED_INDEXER,
+    .defaults = {DEFAULTS3, .attention.index_topk = 2048},
+    .prepare = prepare,
+    .finish = finish,
+};
+
+const tri_arch tri_arch_glm_moe_dsa = {
+    .model_type = "glm_moe_dsa",
+    .class_names = {"GlmMoeDsaForCausalLM"},
+    .prefix = "model.",
+    .keys = sparse_keys,
+    .tensors = tensors,
+    .ignored_tensors = IGNORED_INDEXER,
+    .defaults =
+        {TRI_LLAMA_DEFAULTS, .norm.eps = 1e-5,
+         .mla =
+             {.on = true, .rank = 512, .q_rank = 2048, .nope_dim = 192, .rope_dim = 64, .v_dim = 256, .norm_eps = 1e-6},
+         .moe = {.num_experts = 256,
+                 .top_k = 8,
+                 .intermediate_size = 2048,
+                 .score = TRI_MOE_SIGMOID,
+                 .renormalize = true,
+                 .choice_bias = true,
+                 .scale = 2.5,
+                 .top_groups = 1,
+                 .group_best = 2},
+         .attention.rope = {.interleaved = true}, .attention.index_topk = 2048, .max_position_embeddings = 202752},
     .prepare = prepare,
     .finish = finish,
 };
