@@ -118,7 +118,10 @@ typedef struct tri_head_linear_args {
  * cos/sin(positions[t] * inv_freq[i]), product and function in float32 as the reference implementations have it. FIXED:
  * inv_freq. DYNAMIC (dynamic NTK): for rope_len <= original_max_len inv_freq, else base is stretched to base * (factor
  * * len / original - (factor - 1))^(d / (d - 2)) with d = rotary_dim. BY_LENGTH (longrope): inv_freq up to
- * original_max_len, inv_freq_long beyond. */
+ * original_max_len, inv_freq_long beyond.
+ *
+ * q_scale, where it is given: q_scale[t] = 1 + q_scale_beta * ln(1 + floor((positions[t] + q_scale_offset) /
+ * q_scale_every)), which queries are multiplied with (Llama 4's temperature, Nakanishi, 2025). */
 typedef struct tri_rope_angles_args {
   const int32_t *positions, *rope_len; /* [T] */
   const float *inv_freq;               /* [rotary_dim / 2] */
@@ -127,14 +130,17 @@ typedef struct tri_rope_angles_args {
   int num_tokens, rotary_dim, original_max_len;
   float base, factor, attention_scale;
   float *cos, *sin; /* [T, rotary_dim / 2] */
+  float q_scale_beta;
+  int q_scale_offset, q_scale_every; /* every: at least 1 */
+  float *q_scale;                    /* [T] or NULL */
 } tri_rope_angles_args;
 #define TRI_READS_rope_angles(a) NULL
-#define TRI_WRITES_rope_angles(a) (a)->cos, (a)->sin
+#define TRI_WRITES_rope_angles(a) (a)->cos, (a)->sin, (a)->q_scale
 
 /* One row of qkv is hq*d queries, hkv*d keys, hkv*d values. Optional norms of each head of q and k (weights float32,
  * head h's at h * norm_stride: 0 for one [d] for all heads; NULL: none), then rotation of the first rotary_dim elements
- * of each head (0: none), then k and v are written to the cache at kv_slot and q stays in place, rotated. Rotation
- * pairs (i, i + rotary_dim/2), or (2i, 2i+1) when interleaved. */
+ * of each head (0: none), then k and v are written to the cache at kv_slot and q stays in place, rotated and times
+ * q_scale[t] where that is given. Rotation pairs (i, i + rotary_dim/2), or (2i, 2i+1) when interleaved. */
 typedef struct tri_qkv_rope_append_args {
   tri_mat qkv; /* [T, (hq + 2 hkv) d] in place */
   int num_heads, num_kv_heads, head_dim;
@@ -145,10 +151,12 @@ typedef struct tri_qkv_rope_append_args {
   int rotary_dim;
   bool interleaved;
   const float *cos, *sin; /* from rope_angles */
+  const float *q_scale;   /* [T] from rope_angles, or NULL */
   const int64_t *kv_slot; /* [T] */
   tri_kv_layer kv;
 } tri_qkv_rope_append_args;
-#define TRI_READS_qkv_rope_append(a) (a)->qkv.data, (a)->rotary_dim ? (a)->cos : NULL, (a)->rotary_dim ? (a)->sin : NULL
+#define TRI_READS_qkv_rope_append(a)                                                                                   \
+  (a)->qkv.data, (a)->rotary_dim ? (a)->cos : NULL, (a)->rotary_dim ? (a)->sin : NULL, (a)->q_scale
 #define TRI_WRITES_qkv_rope_append(a) (a)->qkv.data
 
 /* The step before latent attention (DeepSeek-V2, section 2.1). Its cache has one row for all heads: the RMS-normed
@@ -156,7 +164,8 @@ typedef struct tri_qkv_rope_append_args {
  * form a head's query is its first nope_dim elements times its part of the keys' up-projection (head_linear, to the
  * front of the head's part of q_out), then its own rotated rope_dim elements (here, after them); attention over the
  * cached rows gives a latent per head, which the values' up-projection (head_linear again) turns into the head's
- * output. Pairs rotate as in qkv_rope_append and stay where they are. */
+ * output. Pairs rotate as in qkv_rope_append and stay where they are. With q_scale both parts of a head's query are
+ * multiplied with q_scale[t], in q_out. */
 typedef struct tri_mla_append_args {
   tri_mat q;    /* [T, num_heads * (nope_dim + rope_dim)] */
   tri_mat kv_a; /* [T, rank + rope_dim]; afterwards undefined */
@@ -165,11 +174,12 @@ typedef struct tri_mla_append_args {
   float norm_eps;
   bool interleaved;
   const float *cos, *sin; /* [T, rope_dim / 2] from rope_angles */
+  const float *q_scale;   /* [T] from rope_angles, or NULL */
   const int64_t *kv_slot; /* [T] */
   tri_kv_layer kv;        /* num_kv_heads 1, head_dim rank + rope_dim, v_dim rank */
-  tri_mat q_out;          /* [T, num_heads * (rank + rope_dim)]; only the rotated parts are written */
+  tri_mat q_out;          /* [T, num_heads * (rank + rope_dim)]; without q_scale only the rotated parts are written */
 } tri_mla_append_args;
-#define TRI_READS_mla_append(a) (a)->q.data, (a)->kv_a.data, (a)->q_out.data, (a)->cos, (a)->sin
+#define TRI_READS_mla_append(a) (a)->q.data, (a)->kv_a.data, (a)->q_out.data, (a)->cos, (a)->sin, (a)->q_scale
 #define TRI_WRITES_mla_append(a) (a)->kv_a.data, (a)->q_out.data
 
 /* Attention of every sequence's new tokens over its paged keys, prompt chunks and decodes mixed in one batch. Token j

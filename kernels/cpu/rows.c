@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "kernels/cpu/cpu.h"
+#include "kernels/ref/formulas.h"
 
 /* Runs fn over rows 0..rows-1 in contiguous shares. */
 typedef struct row_run {
@@ -141,6 +142,7 @@ static void rope_angles_share(const row_run *r, int begin, int end) {
   float *inv_freq = (float *)r->be->workspace + (size_t)r->thread * tri_round_up((size_t)a->rotary_dim, 16);
   for (int t = begin; t < end; t++) {
     if (a->rope_len[t] != known || t == begin) tri_ref_rope_frequencies(a, known = a->rope_len[t], inv_freq);
+    if (a->q_scale) a->q_scale[t] = tri_formula_q_scale(a, a->positions[t]);
     float *co = a->cos + (size_t)t * (size_t)half, *si = a->sin + (size_t)t * (size_t)half;
     for (int i = 0; i < half; i++) {
       float angle = (float)a->positions[t] * inv_freq[i], sine, cosine;
@@ -194,6 +196,7 @@ static void qkv_rope_append_share(const row_run *r, int begin, int end) {
         r->isa->norm(&n);
       }
       if (half) rotate(r->isa, a->interleaved, x, half, co, si);
+      if (a->q_scale && h < hq) r->isa->expand(x, x, TRI_F32, d, a->q_scale[t]);
     }
     int64_t slot = a->kv_slot[t];
     if (slot < 0) continue; /* a padding row */
@@ -214,10 +217,11 @@ static void mla_append_share(const row_run *r, int begin, int end) {
     float *latent = tri_mat_row(&a->kv_a, t);
     const float *co = half ? a->cos + (size_t)t * (size_t)half : NULL;
     const float *si = half ? a->sin + (size_t)t * (size_t)half : NULL;
-    for (size_t h = 0; h < (size_t)a->num_heads && half; h++) {
-      float *to = tri_mat_row(&a->q_out, t) + h * width + a->rank;
-      memcpy(to, tri_mat_row(&a->q, t) + h * ((size_t)a->nope_dim + rope) + a->nope_dim, rope * sizeof *to);
-      rotate(r->isa, a->interleaved, to, half, co, si);
+    for (size_t h = 0; h < (size_t)a->num_heads; h++) {
+      float *to = tri_mat_row(&a->q_out, t) + h * width, *turned = to + a->rank;
+      memcpy(turned, tri_mat_row(&a->q, t) + h * ((size_t)a->nope_dim + rope) + a->nope_dim, rope * sizeof *to);
+      if (half) rotate(r->isa, a->interleaved, turned, half, co, si);
+      if (a->q_scale) r->isa->expand(to, to, TRI_F32, (int)width, a->q_scale[t]);
     }
     if (a->kv_slot[t] < 0) continue; /* a padding row */
     tri_norm_row n = {.x = latent, .out = latent, .weight = a->norm, .n = a->rank, .eps = a->norm_eps};

@@ -22,6 +22,7 @@ tri_status tri_ref_rope_angles_plan(tri_backend *be, const tri_rope_angles_args 
   (void)be;
   *plan = (tri_op_plan){.workspace = (size_t)(a->rotary_dim > 0 ? a->rotary_dim : 0) * sizeof(float)};
   if (a->num_tokens < 0 || a->rotary_dim < 0 || a->rotary_dim % 2) return TRI_INVALID_ARGUMENT;
+  if (a->q_scale && (a->q_scale_every < 1 || a->q_scale_offset < 0)) return TRI_INVALID_ARGUMENT;
   if (a->kind == TRI_ROPE_DYNAMIC && (a->rotary_dim < 4 || a->original_max_len < 1)) return TRI_INVALID_ARGUMENT;
   return TRI_OK;
 }
@@ -32,6 +33,7 @@ void tri_ref_rope_angles_launch(tri_backend *be, const tri_op_plan *plan, const 
   float *inv_freq = be->workspace;
   for (int t = 0; t < a->num_tokens; t++) {
     tri_ref_rope_frequencies(a, a->rope_len[t], inv_freq);
+    if (a->q_scale) a->q_scale[t] = tri_formula_q_scale(a, a->positions[t]);
     for (int i = 0; i < half; i++) {
       float angle = (float)a->positions[t] * inv_freq[i];
       a->cos[(size_t)t * (size_t)half + (size_t)i] = (float)(a->attention_scale * cos(angle));
@@ -75,6 +77,10 @@ static void rotate_head(float *x, int rotary_dim, bool interleaved, const float 
   }
 }
 
+static void scale_all(float *x, size_t n, float factor) {
+  for (size_t i = 0; i < n; i++) x[i] *= factor;
+}
+
 static void qkv_rope_append_run(const tri_qkv_rope_append_args *a) {
   int d = a->head_dim, hq = a->num_heads, hkv = a->num_kv_heads, half = a->rotary_dim / 2;
   for (int t = 0; t < a->qkv.rows; t++) {
@@ -86,6 +92,7 @@ static void qkv_rope_append_run(const tri_qkv_rope_append_args *a) {
       if (weight) norm_head(x, d, weight + own, a->norm_kind, a->norm_eps, a->norm_weight_offset);
       size_t angle = (size_t)t * (size_t)half;
       if (half) rotate_head(x, a->rotary_dim, a->interleaved, a->cos + angle, a->sin + angle);
+      if (a->q_scale && h < hq) scale_all(x, (size_t)d, a->q_scale[t]);
     }
     int64_t slot = a->kv_slot[t];
     if (slot < 0) continue; /* a padding row */
@@ -113,7 +120,7 @@ static bool mla_append_fits(const tri_mla_append_args *a) {
 }
 
 /* The cache has the compressed latent, normalized, and the rotated key that all heads share. Only the rotary part of q
- * is moved here: a head_linear with the absorbed weights writes the other `rank` elements of q_out's rows. */
+ * is moved here: a head_linear with the absorbed weights has written the other `rank` elements of q_out's rows. */
 static void mla_append_run(const tri_mla_append_args *a) {
   size_t rank = (size_t)a->rank, rope = (size_t)a->rope_dim, nope = (size_t)a->nope_dim;
   for (size_t t = 0; t < (size_t)a->q.rows; t++) {
@@ -127,6 +134,7 @@ static void mla_append_run(const tri_mla_append_args *a) {
       float *to = out + h * (rank + rope) + rank;
       memcpy(to, q + h * (nope + rope) + nope, rope * sizeof *to);
       rotate_head(to, a->rope_dim, a->interleaved, co, si);
+      if (a->q_scale) scale_all(to - rank, rank + rope, a->q_scale[t]);
     }
     norm_head(latent, a->rank, a->norm, TRI_NORM_RMS, a->norm_eps, 0);
     rotate_head(latent + rank, a->rope_dim, a->interleaved, co, si);

@@ -45,4 +45,11 @@ TRI_FORMULA float tri_formula_dynamic_frequency(float base, float factor, int ro
   return (float)pow(base * pow(stretch, d / (d - 2.0)), -2.0 * i / d);
 }
 
+/* The factor of queries by their position: 1 at first, and one step more for every q_scale_every tokens, each
+ * smaller than the one before. */
+TRI_FORMULA float tri_formula_q_scale(const tri_rope_angles_args *a, int position) {
+  int steps = (int)(((int64_t)position + a->q_scale_offset) / a->q_scale_every);
+  return (float)(1 + a->q_scale_beta * log(1.0 + steps));
+}
+
 #endif

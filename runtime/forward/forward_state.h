@@ -173,6 +173,8 @@ tri_embed_args tri_embed_of(const tri_walk *w);
 tri_embed_args tri_positions_of(const tri_walk *w); /* positions alone, on top of nothing, into the stream */
 tri_rope_angles_args tri_rope_of(const tri_walk *w);
 tri_rope_angles_args tri_local_rope_of(const tri_walk *w);
+/* Returns what the queries of a layer are multiplied with, a factor for each row of the walk; NULL: they are not. */
+const float *tri_q_scale_of(const tri_walk *w, const tri_layer *y);
 /* The queries or keys of the step, and their norm over all heads of all ranks. */
 tri_mat tri_queries_of(const tri_walk *w);
 tri_mat tri_keys_of(const tri_walk *w);

@@ -34,6 +34,7 @@ static tri_mla_append_args append_of(const tri_walk *w, const tri_layer *y) {
       .interleaved = f->cfg.model->attention.rope.interleaved,
       .cos = tri_angles_of(w, f->buf.cos),
       .sin = tri_angles_of(w, f->buf.sin),
+      .q_scale = tri_q_scale_of(w, y),
       .kv_slot = w->b->kv_slot,
       .kv = y->kv,
       .q_out = tri_rows(f->buf.absorbed, t),

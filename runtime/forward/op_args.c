@@ -89,9 +89,15 @@ static tri_rope_angles_args angles_of(const tri_walk *w, const tri_rope *r, tri_
 
 tri_rope_angles_args tri_rope_of(const tri_walk *w) {
   const tri_forward *f = w->f;
+  const tri_q_scale *s = &f->cfg.model->attention.q_scale;
   tri_rope_angles_args a = angles_of(w, &f->cfg.model->attention.rope, f->buf.cos, f->buf.sin);
   a.inv_freq = f->inv_freq;
   a.inv_freq_long = f->inv_freq_long;
+  if (s->beta <= 0) return a;
+  a.q_scale_beta = (float)s->beta;
+  a.q_scale_offset = (int)s->offset;
+  a.q_scale_every = (int)s->every;
+  a.q_scale = tri_angles_of(w, f->buf.q_scale);
   return a;
 }
 
@@ -138,6 +144,12 @@ static void set_rotation(const tri_walk *w, const tri_layer *y, tri_qkv_rope_app
   a->sin = tri_angles_of(w, local ? f->buf.local_sin : f->buf.sin);
 }
 
+const float *tri_q_scale_of(const tri_walk *w, const tri_layer *y) {
+  const tri_q_scale *s = &w->f->cfg.model->attention.q_scale;
+  bool has = s->beta > 0 && (!s->without_rope || y->flags & TRI_LAYER_NO_ROPE);
+  return has ? tri_angles_of(w, w->f->buf.q_scale) : NULL;
+}
+
 tri_qkv_rope_append_args tri_append_of(const tri_walk *w, const tri_layer *y) {
   const tri_forward *f = w->f;
   const tri_model_config *c = f->cfg.model;
@@ -153,6 +165,7 @@ tri_qkv_rope_append_args tri_append_of(const tri_walk *w, const tri_layer *y) {
       .norm_weight_offset = (float)c->norm.weight_offset,
       .norm_kind = c->norm.kind,
       .norm_stride = c->attention.qk_norm == TRI_QK_NORM_EACH_HEAD ? (int)c->attention.head_dim : 0,
+      .q_scale = tri_q_scale_of(w, y),
       .kv_slot = w->b->kv_slot,
       .kv = y->kv,
   };

@@ -89,6 +89,7 @@ static void add_layers(struct table *t) {
   add(t, TRI_BUF_sin, all, half);
   add(t, TRI_BUF_local_cos, all, local_half);
   add(t, TRI_BUF_local_sin, all, local_half);
+  add(t, TRI_BUF_q_scale, all, c->attention.q_scale.beta > 0);
   add(t, TRI_BUF_square_sums, 2, tokens);
   t->to[TRI_BUF_x].copies = t->cfg->num_micro_batches;
 }

@@ -51,6 +51,7 @@
   X(sin)                                                                                                               \
   X(local_cos) /* the same of LOCAL layers, where they have a table of their own */                                    \
   X(local_sin)                                                                                                         \
+  X(q_scale)        /* [T, 1] what queries are multiplied with, where they are */                                      \
   X(square_sums)    /* [2, T] of queries and of keys that are normed over all heads */                                 \
   X(rows)           /* [num_logits, hidden] states whose logits are wanted */                                          \
   X(narrow_rows)    /* the same projected to embed_size */                                                             \

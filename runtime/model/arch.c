@@ -39,6 +39,7 @@
   X(llama)                                                                                                             \
   X(marian)                                                                                                            \
   X(minimax_m2)                                                                                                        \
+  X(ministral3)                                                                                                        \
   X(mistral)                                                                                                           \
   X(mixtral)                                                                                                           \
   X(olmo2)                                                                                                             \

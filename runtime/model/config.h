@@ -102,6 +102,15 @@ typedef struct tri_rope {
   float inv_freq_long[TRI_MAX_ROTARY / 2]; /* BY_LENGTH */
 } tri_rope;
 
+/* Queries times 1 + beta * ln(1 + floor((position + offset) / every)): beyond what a model was trained with first, they
+ * choose more sharply. */
+typedef struct tri_q_scale {
+  double beta; /* 0: none */
+  int64_t offset, every;
+  bool in_rope;      /* the family reads llama_4_scaling_beta next to its rotary scaling */
+  bool without_rope; /* of layers that do not rotate alone */
+} tri_q_scale;
+
 /* How a model begins: token ids to rows of hidden_size. */
 typedef struct tri_embed_config {
   int64_t size; /* width of the table; projected where it is not hidden_size */
@@ -130,9 +139,10 @@ typedef struct tri_attention_config {
   int64_t num_heads, num_kv_heads, head_dim;
   bool bias, o_bias;
   tri_qk_norm qk_norm;
-  bool has_qk_norm;     /* qk_norm is not NONE: for the tables */
-  bool has_sinks;       /* one more logit per head in the softmax, without a value */
-  double scale;         /* of q.k; 1/sqrt(head_dim) unless the family says otherwise */
+  bool has_qk_norm; /* qk_norm is not NONE: for the tables */
+  bool has_sinks;   /* one more logit per head in the softmax, without a value */
+  double scale;     /* of q.k; 1/sqrt(head_dim) unless the family says otherwise */
+  tri_q_scale q_scale;
   bool scale_by_layer;  /* GPT-2: divides scale by layer + 1 */
   double softcap;       /* 0: none */
   int64_t index_topk;   /* a sequence has no more tokens: beyond, a query sees those that are chosen; 0: no limit */

@@ -14,7 +14,8 @@
 
 /* The numbers a scaling section may carry; NaN where absent. */
 struct params {
-  double theta, factor, partial, low_freq, high_freq, original, attention, beta_fast, beta_slow, mscale, mscale_all_dim;
+  double theta, factor, partial, low_freq, high_freq, original, attention, beta_fast, beta_slow, mscale, mscale_all_dim,
+      q_scale;
   bool truncate;
   const tri_json *short_factor, *long_factor;
 };
@@ -45,6 +46,7 @@ static tri_status read_key(void *ctx, const char *key, const tri_json *value) {
       {"beta_slow", &p->beta_slow, 1e-6, 1e6},
       {"mscale", &p->mscale, 0, 1e6},
       {"mscale_all_dim", &p->mscale_all_dim, 0, 1e6},
+      {"llama_4_scaling_beta", &p->q_scale, 0, 1e3},
   };
   char field[TRI_ERROR_FIELD];
   snprintf(field, sizeof field, "%s.%.40s", s->name, key);
@@ -65,6 +67,11 @@ static tri_status read_key(void *ctx, const char *key, const tri_json *value) {
       "attn_factor extrapolation_factor alpha short_mscale long_mscale mrope_section mrope_interleaved";
   bool known = tri_json_kind_of(value) == TRI_JSON_OBJECT || tri_json_kind_of(value) == TRI_JSON_ARRAY ||
                tri_has_word(effects, key);
+  /* Some sections have the length again that the model has. */
+  double length;
+  if (!strcmp(key, "max_position_embeddings") && tri_json_as_num(value, &length) &&
+      length == (double)s->c->max_position_embeddings)
+    return TRI_OK;
   if (!s->strict && (tri_config_says_nothing(value) || !strcmp(key, "finetuned"))) return TRI_OK;
   if (known || s->strict) return tri_fail(s->err, TRI_UNKNOWN_FIELD, field, "%s is not understood", field);
   tri_config_note_key(s->c, field);
@@ -225,6 +232,24 @@ static tri_status read_original(const tri_json *root, struct params *p, tri_erro
   return TRI_OK;
 }
 
+/* Queries are scaled from the length on that positions are stretched from. */
+static tri_status read_q_scale(tri_model_config *c, const struct params *p, const char *name, tri_error *err) {
+  char field[TRI_ERROR_FIELD];
+  tri_q_scale *s = &c->attention.q_scale;
+  if (!(p->q_scale > 0)) return TRI_OK; /* NaN: it is not there */
+  snprintf(field, sizeof field, "%s.%s", name,
+           s->in_rope ? "original_max_position_embeddings" : "llama_4_scaling_beta");
+  if (!s->in_rope)
+    return tri_fail(err, TRI_UNSUPPORTED, field, "%s is not supported for model_type %s", field, c->arch->model_type);
+  if (isnan(p->original))
+    return tri_fail(err, TRI_INVALID_ARGUMENT, field, "llama_4_scaling_beta needs original_max_position_embeddings");
+  if (p->original != floor(p->original))
+    return tri_fail(err, TRI_OUT_OF_RANGE, field, "%s must be an integer from 2 to 1e9", field);
+  s->beta = p->q_scale;
+  s->every = (int64_t)p->original;
+  return TRI_OK;
+}
+
 /* Makes a table of a section that may be NULL. *theta: the base where the section has none, then that of the table. */
 static tri_status make_table(tri_model_config *c, const tri_json *root, const tri_json *section, const char *name,
                              bool strict, double *theta, tri_rope *r, tri_error *err) {
@@ -235,6 +260,7 @@ static tri_status make_table(tri_model_config *c, const tri_json *root, const tr
                      .high_freq = NAN,
                      .original = NAN,
                      .attention = NAN,
+                     .q_scale = NAN,
                      .beta_fast = 32,
                      .beta_slow = 1,
                      .truncate = true};
@@ -242,6 +268,7 @@ static tri_status make_table(tri_model_config *c, const tri_json *root, const tr
   struct section s = {.p = &p, .c = c, .strict = strict, .name = name, .err = err};
   TRI_CHECK(read_section(&s, section, &type));
   TRI_CHECK(read_original(root, &p, err));
+  TRI_CHECK(read_q_scale(c, &p, name, err));
   *theta = p.theta;
   r->kind = TRI_ROPE_FIXED;
   r->attention_scale = 1;

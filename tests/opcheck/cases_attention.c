@@ -308,12 +308,15 @@ void oc_case_qkv_rope_append(oc *c, int i) {
   for (int r = 0; r < tokens; r++) slots[r] = oc_chance(c, 5) ? -1 : first + r;
   a.kv = kv_layer(c, t, kv_blocks, hkv, block, d, &bytes);
   a.cos = co, a.sin = si, a.kv_slot = slots;
-  snprintf(c->what, sizeof c->what, "qkv_rope_append %s tokens %d hq %d hkv %d d %d rotary %d%s%s", tri_dtype_name(t),
-           tokens, hq, hkv, d, a.rotary_dim, a.interleaved ? " interleaved" : "", a.q_norm ? " q norm" : "");
+  if (oc_chance(c, 30)) a.q_scale = oc_normals(c, (size_t)tokens, 1);
+  snprintf(c->what, sizeof c->what, "qkv_rope_append %s tokens %d hq %d hkv %d d %d rotary %d%s%s%s", tri_dtype_name(t),
+           tokens, hq, hkv, d, a.rotary_dim, a.interleaved ? " interleaved" : "", a.q_norm ? " q norm" : "",
+           a.q_scale ? " scale" : "");
   tri_qkv_rope_append_args b = a;
   b.qkv = oc_device_narrow(c, &a.qkv, oc_narrow_type(c));
   b.q_norm = oc_device(c, a.q_norm, gains * 4), b.k_norm = oc_device(c, a.k_norm, gains * 4);
   b.cos = oc_device(c, co, angles * 4), b.sin = oc_device(c, si, angles * 4);
+  b.q_scale = oc_device(c, a.q_scale, (size_t)tokens * 4);
   b.kv_slot = oc_device(c, slots, (size_t)tokens * sizeof *slots);
   b.kv.k = oc_device(c, a.kv.k, bytes), b.kv.v = oc_device(c, a.kv.v, bytes);
   oc_status(c, tri_run_qkv_rope_append(c->ref, &a), tri_run_qkv_rope_append(c->be, &b));

@@ -403,16 +403,30 @@ void oc_case_rope_angles(oc *c, int i) {
   a.inv_freq = inv, a.inv_freq_long = longer, a.positions = positions, a.rope_len = len;
   a.cos = oc_host(c, count * sizeof(float)), a.sin = oc_host(c, count * sizeof(float));
   for (size_t j = 0; j < count; j++) a.cos[j] = a.sin[j] = NAN;
-  snprintf(c->what, sizeof c->what, "rope_angles kind %d tokens %d dim %d", a.kind, tokens, dim);
+  bool scales = oc_chance(c, 50);
+  if (scales) {
+    a.q_scale = oc_host(c, (size_t)tokens * sizeof(float));
+    a.q_scale_beta = 0.3f, a.q_scale_offset = oc_range(c, 0, 1), a.q_scale_every = oc_range(c, 1, 3000);
+    for (int t = 0; t < tokens; t++) /* at both sides of a step, too */
+      if (oc_chance(c, 50))
+        positions[t] = (positions[t] / a.q_scale_every + 1) * a.q_scale_every - a.q_scale_offset - oc_range(c, 0, 1);
+    for (int t = 0; t < tokens; t++) a.q_scale[t] = NAN;
+  }
+  snprintf(c->what, sizeof c->what, "rope_angles kind %d tokens %d dim %d%s", a.kind, tokens, dim,
+           scales ? " scale" : "");
   tri_rope_angles_args b = a;
   b.positions = oc_device(c, positions, (size_t)tokens * sizeof *positions);
   b.rope_len = oc_device(c, len, (size_t)tokens * sizeof *len);
   b.inv_freq = oc_device(c, inv, half * sizeof *inv), b.inv_freq_long = oc_device(c, longer, half * sizeof *inv);
   b.cos = oc_device(c, a.cos, count * sizeof(float)), b.sin = oc_device(c, a.sin, count * sizeof(float));
+  b.q_scale = oc_device(c, a.q_scale, (size_t)tokens * sizeof(float));
   oc_status(c, tri_run_rope_angles(c->ref, &a), tri_run_rope_angles(c->be, &b));
   tri_mat wc = {a.cos, tokens, (int)half, (int)half, TRI_F32}, ws = {a.sin, tokens, (int)half, (int)half, TRI_F32},
           gc = wc, gs = ws;
   gc.data = b.cos, gs.data = b.sin;
   oc_compare(c, &wc, &gc, LIMIT);
   oc_compare(c, &ws, &gs, LIMIT);
+  tri_mat wq = {a.q_scale, tokens, 1, 1, TRI_F32}, gq = wq;
+  gq.data = b.q_scale;
+  if (scales) oc_compare(c, &wq, &gq, LIMIT);
 }

@@ -83,8 +83,10 @@ void oc_case_mla_append(oc *c, int i) {
   bool fours = i % 7 < 4 && a.rank % 4 == 0;
   if (fours) a.rope_dim = 8 * oc_range(c, 1, 8), a.nope_dim &= ~3;
   int row = a.rank + a.rope_dim;
+  bool scales = oc_chance(c, 40);
   a.q = pitched(c, tokens, a.num_heads * (a.nope_dim + a.rope_dim), fours, false);
-  a.kv_a = pitched(c, tokens, row, fours, false), a.q_out = pitched(c, tokens, a.num_heads * row, fours, true);
+  a.kv_a = pitched(c, tokens, row, fours, false), a.q_out = pitched(c, tokens, a.num_heads * row, fours, !scales);
+  if (scales) a.q_scale = oc_normals(c, (size_t)tokens, 1);
   a.norm = oc_normals(c, (size_t)a.rank, 1);
   size_t angles = (size_t)tokens * (size_t)a.rope_dim / 2, n = (size_t)kv_blocks * (size_t)block * (size_t)row;
   float *co = oc_host(c, angles * 4), *si = oc_host(c, angles * 4);
@@ -100,18 +102,20 @@ void oc_case_mla_append(oc *c, int i) {
   a.kv.head_dim = row, a.kv.v_dim = a.rank;
   a.kv.k = oc_host(c, n * tri_dtype_size(t));
   for (size_t j = 0; j < n; j++) tri_store_f32(a.kv.k, t, j, NAN);
-  snprintf(c->what, sizeof c->what, "mla_append %s tokens %d heads %d nope %d rope %d rank %d%s", tri_dtype_name(t),
-           tokens, a.num_heads, a.nope_dim, a.rope_dim, a.rank, a.interleaved ? " interleaved" : "");
+  snprintf(c->what, sizeof c->what, "mla_append %s tokens %d heads %d nope %d rope %d rank %d%s%s", tri_dtype_name(t),
+           tokens, a.num_heads, a.nope_dim, a.rope_dim, a.rank, a.interleaved ? " interleaved" : "",
+           scales ? " scale" : "");
   tri_mla_append_args b = a;
   tri_dtype queries = oc_narrow_type(c), rotated = oc_chance(c, 80) ? queries : oc_narrow_type(c);
   b.q = oc_device_narrow(c, &a.q, queries), b.q_out = oc_device_narrow(c, &a.q_out, rotated);
   b.kv_a = oc_device_matrix(c, &a.kv_a);
   b.norm = oc_device(c, a.norm, (size_t)a.rank * 4);
   b.cos = oc_device(c, co, angles * 4), b.sin = oc_device(c, si, angles * 4);
+  b.q_scale = oc_device(c, a.q_scale, (size_t)tokens * 4);
   b.kv_slot = oc_device(c, slots, (size_t)tokens * sizeof *slots);
   b.kv.k = oc_device(c, a.kv.k, n * tri_dtype_size(t));
   oc_status(c, tri_run_mla_append(c->ref, &a), tri_run_mla_append(c->be, &b));
-  size_t turned = (size_t)tokens * (size_t)a.num_heads * (size_t)a.rope_dim;
+  size_t turned = (size_t)tokens * (size_t)a.num_heads * (size_t)(scales ? row : a.rope_dim);
   compare_all(c, &a.q_out, &b.q_out, oc_either_way_limit(rotated, turned, 1e-12));
   /* As in qkv_rope_append: one unit in the last place of a narrow type, rarely. */
   oc_compare_elements(c, t, a.kv.k, b.kv.k, n, t == TRI_F32 ? 1e-12 : t == TRI_F16 ? 1e-8 : 5e-7);

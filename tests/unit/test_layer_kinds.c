@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Kinds of layers: windows, rotary angles of their own, no rotation, chosen keys; and the text part of a multimodal
- * folder, whose config is that of the same model alone. */
+/* Kinds of layers: windows, rotary angles of their own, no rotation, chosen keys, queries scaled by position; and the
+ * text part of a multimodal folder, whose config is that of the same model alone. */
 #include <check.h>
 #include <math.h>
 #include <stdio.h>
@@ -136,6 +136,42 @@ START_TEST(wrong_sections_are_refused) {
 }
 END_TEST
 
+/* ---- queries scaled by position ---- */
+
+#define YARN "\"rope_type\":\"yarn\",\"factor\":16.0,\"rope_theta\":1000000.0"
+#define ORIGINAL "\"original_max_position_embeddings\":32"
+
+START_TEST(queries_are_scaled) {
+  tri_model_config c = accept("ministral3", "\"sliding_window\":null,\"rope_parameters\":{\"type\":\"yarn\"," YARN
+                                            ",\"llama_4_scaling_beta\":0.25,\"mscale\":1.0,\"mscale_all_dim\":1.0,"
+                                            "\"max_position_embeddings\":512," ORIGINAL "}");
+  ck_assert_float_eq(c.attention.q_scale.beta, 0.25);
+  ck_assert_int_eq(c.attention.q_scale.every, 32);
+  ck_assert_int_eq(c.attention.q_scale.offset, 0);
+  ck_assert_float_eq(c.attention.rope.attention_scale, 1);
+  c = accept("ministral3", ORIGINAL ",\"rope_parameters\":{" YARN ",\"llama_4_scaling_beta\":0.1}");
+  ck_assert_int_eq(c.attention.q_scale.every, 32);
+  c = accept("ministral3", "\"rope_parameters\":{" YARN ",\"llama_4_scaling_beta\":0," ORIGINAL "}");
+  ck_assert_float_eq(c.attention.q_scale.beta, 0);
+  ck_assert_str_eq(kinds(&c), "........");
+}
+END_TEST
+
+START_TEST(wrong_scales_of_queries_are_refused) {
+  static const char beta[] = "rope_parameters.llama_4_scaling_beta",
+                    original[] = "rope_parameters.original_max_position_embeddings";
+  refuse("ministral3", "\"rope_parameters\":{" YARN ",\"llama_4_scaling_beta\":-0.1," ORIGINAL "}", TRI_OUT_OF_RANGE,
+         beta);
+  refuse("ministral3", "\"rope_parameters\":{" YARN ",\"llama_4_scaling_beta\":true," ORIGINAL "}",
+         TRI_INVALID_ARGUMENT, beta);
+  refuse("ministral3", "\"rope_parameters\":{" YARN ",\"llama_4_scaling_beta\":0.1}", TRI_INVALID_ARGUMENT, original);
+  refuse("ministral3",
+         "\"rope_parameters\":{" YARN ",\"llama_4_scaling_beta\":0.1,\"original_max_position_embeddings\":32.5}",
+         TRI_OUT_OF_RANGE, original);
+  refuse("mistral", "\"rope_parameters\":{" YARN ",\"llama_4_scaling_beta\":0.1," ORIGINAL "}", TRI_UNSUPPORTED, beta);
+}
+END_TEST
+
 /* ---- chosen keys ---- */
 
 static const struct {
@@ -241,6 +277,8 @@ Suite *suite_layer_kinds(void) {
   tcase_add_test(c, two_tables_in_both_spellings);
   tcase_add_test(c, scaling_is_of_the_global_table);
   tcase_add_test(c, wrong_sections_are_refused);
+  tcase_add_test(c, queries_are_scaled);
+  tcase_add_test(c, wrong_scales_of_queries_are_refused);
   tcase_add_loop_test(c, sequences_end_where_keys_are_chosen, 0, sizeof chosen / sizeof *chosen);
   tcase_add_test(c, wrong_choices_are_refused);
   tcase_add_test(c, text_parts_are_models);

@@ -7,9 +7,10 @@
 
 enum { THREADS = 128 };
 
-/* Makes a token's angles, a cosine or a sine with each thread. positions and rope_len [T] to cos and sin [T, rotary_dim
- * / 2]. Grid (T, rotary_dim / 128), 128 threads. The product is rounded to float32 and its cosine taken in double, as
- * the reference does. No kernel of a step writes what is read. */
+/* Makes a token's angles, a cosine or a sine with each thread, and with the first one what its queries are multiplied
+ * with. positions and rope_len [T] to cos and sin [T, rotary_dim / 2] and q_scale [T]. Grid (T, rotary_dim / 128), 128
+ * threads. The product is rounded to float32 and its cosine taken in double, as the reference does. No kernel of a step
+ * writes what is read. */
 __global__ __launch_bounds__(THREADS) static void rope_angles_kernel(tri_rope_angles_args a) {
   int t = blockIdx.x, half = a.rotary_dim / 2, number = (int)(blockIdx.y * THREADS + threadIdx.x);
   bool sine = number >= half;
@@ -25,6 +26,7 @@ __global__ __launch_bounds__(THREADS) static void rope_angles_kernel(tri_rope_an
   double angle = (double)__fmul_rn((float)a.positions[t], f);
   float y = (float)(a.attention_scale * (sine ? sin(angle) : cos(angle)));
   wait_for_previous();
+  if (a.q_scale && !number) a.q_scale[t] = tri_formula_q_scale(&a, a.positions[t]);
   (sine ? a.sin : a.cos)[(size_t)t * (size_t)half + (size_t)i] = y;
 }
 
@@ -161,9 +163,13 @@ __device__ static inline eight rotate_eight(const eight &x, float4 cosine, float
   return {plus(times(x.u, cosine), times(x.v, minus)), plus(times(x.v, cosine), times(x.u, sine))};
 }
 
-/* Norms, rotates and stores the heads of a token, each by `width` lanes in whose registers its elements stay: all that
- * is read is read at once, and slots and weights, which no kernel writes, before the wait. qkv [T, (hq + 2 hkv) d] of
- * type T with d up to 8 * width. Grid (T, (hq + 2 hkv) * width / 128), 128 threads. */
+__device__ static inline eight scale_eight(const eight &x, float factor) {
+  return {times(x.u, all_four(factor)), times(x.v, all_four(factor))};
+}
+
+/* Norms, rotates, scales and stores the heads of a token, each by `width` lanes in whose registers its elements stay:
+ * all that is read is read at once, and slots and weights, which no kernel writes, before the wait. qkv [T, (hq + 2
+ * hkv) d] of type T with d up to 8 * width. Grid (T, (hq + 2 hkv) * width / 128), 128 threads. */
 template <typename T>
 __global__ __launch_bounds__(THREADS) static void append_kernel(tri_qkv_rope_append_args a, int width) {
   int t = blockIdx.x, d = a.head_dim, part = (int)threadIdx.x % width;
@@ -175,7 +181,8 @@ __global__ __launch_bounds__(THREADS) static void append_kernel(tri_qkv_rope_app
   eight gains = {}, x = {};
   if (is_head && head.gains) gains = load_eight(head.gains, at);
   /* Heads to which nothing is done are left alone, and so are padding rows. */
-  bool works = is_head && (head.query ? head.half || head.gains : slot >= 0);
+  bool scales = head.query && a.q_scale,
+       works = is_head && (head.query ? head.half || head.gains || scales : slot >= 0);
   wait_for_previous();
   size_t begin = (size_t)head.h * (size_t)d, angle = (size_t)t * (size_t)head.half + (size_t)(part * 4);
   if (works) x = load_eight(row_of<T>(a.qkv, t) + begin, at);
@@ -190,6 +197,7 @@ __global__ __launch_bounds__(THREADS) static void append_kernel(tri_qkv_rope_app
   }
   if (!works) return;
   if (at.rotates) x = rotate_eight(x, cosine, sine);
+  if (scales) x = scale_eight(x, a.q_scale[t]);
   if (head.query)
     store_eight(a.qkv.data, a.qkv.dtype, (size_t)t * (size_t)a.qkv.ld + begin, at, x);
   else
@@ -232,7 +240,8 @@ __global__ static void any_append_kernel(tri_qkv_rope_append_args a) {
   if (head.gains) norm_head(x, d, head.gains, a.norm_kind, a.norm_eps, a.norm_weight_offset);
   if (head.half) rotate_head(x, a.rotary_dim, a.interleaved, a.cos + angle, a.sin + angle);
   if (head.query) {
-    for (int i = lane; i < d; i += WARP) store_at(a.qkv, t, begin + (size_t)i, x[i]);
+    float factor = a.q_scale ? a.q_scale[t] : 1;
+    for (int i = lane; i < d; i += WARP) store_at(a.qkv, t, begin + (size_t)i, x[i] * factor);
     return;
   }
   if (a.kv_slot[t] < 0) return;
@@ -255,7 +264,7 @@ template <typename T> static void append(cudaStream_t stream, const tri_qkv_rope
   int width = 1;
   while (8 * width < a.head_dim) width *= 2;
   unsigned parts = (unsigned)(a.num_heads + 2 * a.num_kv_heads) * (unsigned)width;
-  if (!a.rotary_dim && !a.q_norm && !a.k_norm)
+  if (!a.rotary_dim && !a.q_norm && !a.k_norm && !a.q_scale)
     launch_overlapped(store_kernel<T>, dim3(a.qkv.rows), THREADS, 0, stream, a);
   else
     launch_overlapped(append_kernel<T>, dim3(a.qkv.rows, blocks_for(parts, THREADS)), THREADS, 0, stream, a, width);
@@ -306,8 +315,8 @@ __device__ static inline void append_latent(const tri_mla_append_args &a, int t)
   }
 }
 
-/* Rotates four pairs of a head's query, or of the shared key, which counts as the head after the last one. T: of
- * queries. */
+/* Rotates four pairs of a head's query, or of the shared key, which counts as the head after the last one, and scales
+ * those of a query. T: of queries. */
 template <typename T> __device__ static inline void rotate_pairs(const tri_mla_append_args &a, int t, int h, int pair) {
   int half = a.rope_dim / 2;
   bool query = h < a.num_heads;
@@ -324,16 +333,27 @@ template <typename T> __device__ static inline void rotate_pairs(const tri_mla_a
   else
     x = load_eight(row_at(a.kv_a, t) + rank, at);
   x = rotate_eight(x, cosine, sine);
+  if (query && a.q_scale) x = scale_eight(x, a.q_scale[t]);
   if (query)
     store_eight(a.q_out.data, a.q_out.dtype, (size_t)t * (size_t)a.q_out.ld + own * (rank + rope) + rank, at, x);
   else
     store_eight(a.kv.k, a.kv.dtype, (size_t)slot * (rank + rope) + rank, at, x);
 }
 
-/* Makes the latent with the first warp of a token, and four rotated pairs with each other thread, after one round of
+/* Scales four elements of what a head's query has in the latent's space, in place. */
+__device__ static inline void scale_absorbed(const tri_mla_append_args &a, int t, int number) {
+  int h = number / (a.rank / 4);
+  size_t at = (size_t)h * (size_t)(a.rank + a.rope_dim) + (size_t)(number % (a.rank / 4) * 4);
+  wait_for_previous();
+  float factor = a.q_scale[t];
+  for (size_t i = 0; i < 4; i++) store_at(a.q_out, t, at + i, load_at(a.q_out, t, at + i) * factor);
+}
+
+/* Makes the latent with the first warp of a token, four rotated pairs with each other thread and, where queries are
+ * scaled, four elements of a head's query in the latent's space with each of those after them, after one round of
  * loads: slots and weights, which no kernel writes, come before the wait. q [T, heads * (nope + rope)] of type T, kv_a
  * [T, rank + rope] with rank up to 512, q_out [T, heads * (rank + rope)]. Grid (T, (32 + (heads + 1) * rope / 8) /
- * 128), 128 threads. */
+ * 128), 128 threads, with q_scale heads * rank / 4 more. */
 template <typename T> __global__ __launch_bounds__(THREADS) static void mla_append_kernel(tri_mla_append_args a) {
   int t = blockIdx.x, number = (int)(blockIdx.y * THREADS + threadIdx.x) - WARP, parts = a.rope_dim / 8;
   let_next_begin();
@@ -341,20 +361,26 @@ template <typename T> __global__ __launch_bounds__(THREADS) static void mla_appe
     append_latent(a, t);
   else if (number < (a.num_heads + 1) * parts)
     rotate_pairs<T>(a, t, number / parts, number % parts * 4);
+  else if (a.q_scale && number - (a.num_heads + 1) * parts < a.num_heads * (a.rank / 4))
+    scale_absorbed(a, t, number - (a.num_heads + 1) * parts);
 }
 
-/* Rotates a head's query of any size and type on its way from q to q_out, by one warp. */
+/* Rotates a head's query of any size and type on its way from q to q_out, by one warp, and scales all of it there. */
 __device__ static void rotate_query(const tri_mla_append_args &a, int t, int h, const float *cosine,
                                     const float *sine) {
   int half = a.rope_dim / 2;
   size_t from = (size_t)h * (size_t)(a.nope_dim + a.rope_dim) + (size_t)a.nope_dim,
          to = (size_t)h * (size_t)(a.rank + a.rope_dim) + (size_t)a.rank;
+  float factor = a.q_scale ? a.q_scale[t] : 1;
   for (int i = threadIdx.x % WARP; i < half; i += WARP) {
     size_t low = (size_t)(a.interleaved ? 2 * i : i), high = a.interleaved ? low + 1 : low + (size_t)half;
     float u = load_at(a.q, t, from + low), v = load_at(a.q, t, from + high);
-    store_at(a.q_out, t, to + low, u * cosine[i] - v * sine[i]);
-    store_at(a.q_out, t, to + high, v * cosine[i] + u * sine[i]);
+    store_at(a.q_out, t, to + low, (u * cosine[i] - v * sine[i]) * factor);
+    store_at(a.q_out, t, to + high, (v * cosine[i] + u * sine[i]) * factor);
   }
+  to -= (size_t)a.rank;
+  for (int i = threadIdx.x % WARP; i < a.rank && a.q_scale; i += WARP)
+    store_at(a.q_out, t, to + (size_t)i, load_at(a.q_out, t, to + (size_t)i) * factor);
 }
 
 /* Does the same for any shape, the latent and the shared key with the first warp of a token, and a head's rotated query
@@ -388,6 +414,7 @@ static bool latent_in_fours(const tri_mla_append_args &a) {
 
 template <typename T> static void append_latents(cudaStream_t stream, const tri_mla_append_args &a) {
   unsigned parts = (unsigned)(a.num_heads + 1) * (unsigned)(a.rope_dim / 8);
+  if (a.q_scale) parts += (unsigned)a.num_heads * (unsigned)(a.rank / 4);
   launch_overlapped(mla_append_kernel<T>, dim3(a.q.rows, blocks_for(WARP + parts, THREADS)), THREADS, 0, stream, a);
 }
 
