@@ -41,6 +41,7 @@
   X(minimax_m2)                                                                                                        \
   X(ministral3)                                                                                                        \
   X(mistral)                                                                                                           \
+  X(mistral4)                                                                                                          \
   X(mixtral)                                                                                                           \
   X(olmo2)                                                                                                             \
   X(olmo3)                                                                                                             \

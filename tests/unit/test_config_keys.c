@@ -247,6 +247,11 @@ static const struct {
     {"glm4_moe_lite", "\"mlp_layer_types\":[\"dense\",\"sparse\"]", "mlp_layer_types", TRI_INVALID_ARGUMENT},
     {"glm4_moe_lite", "\"mlp_layer_types\":[\"dense\",\"sparse\",7,\"sparse\"]", "mlp_layer_types", TRI_UNSUPPORTED},
     {"glm4_moe_lite", "\"topk_method\":\"greedy\"", "topk_method", TRI_UNSUPPORTED},
+    {"mistral4", "\"scoring_func\":\"sigmoid\"", "scoring_func", TRI_UNSUPPORTED},
+    {"mistral4", "\"topk_method\":\"noaux_tc\"", "topk_method", TRI_UNSUPPORTED},
+    {"mistral4", "\"n_group\":3", "n_group", TRI_OUT_OF_RANGE},
+    {"mistral4", "\"rope_parameters\":{\"llama_4_scaling_beta\":0.1}",
+     "rope_parameters.original_max_position_embeddings", TRI_INVALID_ARGUMENT},
     {"glm4_moe", "\"scoring_func\":\"softmax\"", "scoring_func", TRI_UNSUPPORTED},
     {"glm4_moe", "\"topk_method\":7", "topk_method", TRI_UNSUPPORTED},
     {"minimax_m2", "\"attn_type_list\":[1,0,1,1]", "attn_type_list", TRI_UNSUPPORTED},
@@ -287,6 +292,8 @@ START_TEST(layers_with_experts) {
   ck_assert_uint_eq(sparse_layers("kimi_k2", "\"first_k_dense_replace\":1"), 0xe);
   ck_assert_uint_eq(sparse_layers("glm4_moe", ""), 0xe);
   ck_assert_uint_eq(sparse_layers("glm4_moe_lite", ""), 0xe);
+  ck_assert_uint_eq(sparse_layers("mistral4", ""), 0xf);
+  ck_assert_uint_eq(sparse_layers("mistral4", "\"first_k_dense_replace\":2"), 0xc);
   ck_assert_uint_eq(sparse_layers("glm4_moe_lite", "\"mlp_layer_types\":[\"sparse\",\"dense\",\"dense\",\"sparse\"]"),
                     0x9);
   ck_assert_uint_eq(sparse_layers("minimax_m2", ""), 0xf);

@@ -8,6 +8,8 @@
  * DeepSeek-V3.2 and GLM-5: an indexer chooses the index_topk keys that a query sees, all of them in a sequence of as
  * many tokens. Longer ones are refused, so that this is DeepSeek-V3, and the indexer's weights are passed over.
  *
+ * Mistral 4: a softmax chooses, without a bias; queries are scaled by their position; experts are stored together.
+ *
  * DeepSeek-V2: a softmax chooses, without a bias; a group is as good as its best expert, or there are none. */
 #include <math.h>
 #include <string.h>
@@ -42,26 +44,32 @@ static const tri_config_key sparse_keys[] = {
     {0}};
 static const tri_config_key keys2[] = {KEYS, TRI_OFF_KEY("mlp_bias"), {0}};
 
+/* All but the experts that tokens are routed to. */
+#define RULES                                                                                                          \
+  TRI_RULES_LLAMA_ENDS, TRI_RULE_PART_IF("layers.%d.self_attn.q_a_proj.weight", QKV_A, LATENT_Q, mla.low_rank_q),      \
+      TRI_RULE_IF("layers.%d.self_attn.q_a_layernorm.weight", Q_A_NORM, mla.low_rank_q),                               \
+      TRI_RULE_IF("layers.%d.self_attn.q_b_proj.weight", Q_B, mla.low_rank_q),                                         \
+      TRI_RULE_UNLESS("layers.%d.self_attn.q_proj.weight", Q_B, mla.low_rank_q),                                       \
+      TRI_RULE_PART("layers.%d.self_attn.kv_a_proj_with_mqa.weight", QKV_A, LATENT_KV),                                \
+      TRI_RULE("layers.%d.self_attn.kv_a_layernorm.weight", KV_A_NORM),                                                \
+      TRI_RULE_TRANSPOSED("layers.%d.self_attn.kv_b_proj.weight", K_UP, KEY_UP),                                       \
+      TRI_RULE_PART("layers.%d.self_attn.kv_b_proj.weight", V_UP, VALUE_UP),                                           \
+      TRI_RULES_O("layers.%d.self_attn.o_proj"), TRI_RULES_LLAMA_NORMS, TRI_RULES_GATED("layers.%d.mlp."),             \
+      TRI_RULE("layers.%d.mlp.gate.weight", ROUTER), TRI_RULES_SHARED("layers.%d.mlp.shared_experts.")
+
 static const tri_tensor_rule tensors[] = {
-    TRI_RULES_LLAMA_ENDS,
-    TRI_RULE_PART_IF("layers.%d.self_attn.q_a_proj.weight", QKV_A, LATENT_Q, mla.low_rank_q),
-    TRI_RULE_IF("layers.%d.self_attn.q_a_layernorm.weight", Q_A_NORM, mla.low_rank_q),
-    TRI_RULE_IF("layers.%d.self_attn.q_b_proj.weight", Q_B, mla.low_rank_q),
-    TRI_RULE_UNLESS("layers.%d.self_attn.q_proj.weight", Q_B, mla.low_rank_q),
-    TRI_RULE_PART("layers.%d.self_attn.kv_a_proj_with_mqa.weight", QKV_A, LATENT_KV),
-    TRI_RULE("layers.%d.self_attn.kv_a_layernorm.weight", KV_A_NORM),
-    {.name = "layers.%d.self_attn.kv_b_proj.weight",
-     .weight = TRI_W_K_UP,
-     .part = TRI_PART_KEY_UP,
-     .flags = TRI_TENSOR_TRANSPOSED},
-    TRI_RULE_PART("layers.%d.self_attn.kv_b_proj.weight", V_UP, VALUE_UP),
-    TRI_RULES_O("layers.%d.self_attn.o_proj"),
-    TRI_RULES_LLAMA_NORMS,
-    TRI_RULES_GATED("layers.%d.mlp."),
-    TRI_RULE("layers.%d.mlp.gate.weight", ROUTER),
+    RULES,
     TRI_RULE_IF("layers.%d.mlp.gate.e_score_correction_bias", CHOICE_BIAS, moe.choice_bias),
     TRI_RULES_EXPERTS("layers.%d.mlp.experts.%d.", "gate_proj", "up_proj", "down_proj"),
-    TRI_RULES_SHARED("layers.%d.mlp.shared_experts."),
+    {0}};
+
+static const tri_tensor_rule stacked_tensors[] = {
+    RULES,
+    {.name = "layers.%d.mlp.experts.gate_up_proj",
+     .weight = TRI_W_EXPERT_UP,
+     .part = TRI_PART_GATE_UP_CONCAT,
+     .flags = TRI_TENSOR_STACKED},
+    {.name = "layers.%d.mlp.experts.down_proj", .weight = TRI_W_EXPERT_DOWN, .flags = TRI_TENSOR_STACKED},
     {0}};
 
 /* Sizes that follow from others: a head is as wide as its two parts, the second of which rotates. */
@@ -114,6 +122,11 @@ static tri_status finish3(tri_model_config *c, const tri_json *root, double dens
 static tri_status finish(tri_model_config *c, const tri_json *root, tri_error *err) { return finish3(c, root, 3, err); }
 static tri_status finish_lite(tri_model_config *c, const tri_json *root, tri_error *err) {
   return finish3(c, root, 1, err);
+}
+
+static tri_status finish4(tri_model_config *c, const tri_json *root, tri_error *err) {
+  TRI_CHECK(tri_config_must_be(root, "topk_method", "greedy", err));
+  return finish_with(c, root, 0, "softmax", err);
 }
 
 /* Groups count only where topk_method says so. Implementations of norm_topk_prob differ in whether they scale what they
@@ -230,6 +243,31 @@ const tri_arch tri_arch_glm4_moe_lite = {
          .attention.rope = {.interleaved = true}, .max_position_embeddings = 202752},
     .prepare = prepare,
     .finish = finish_lite,
+};
+
+const tri_arch tri_arch_mistral4 = {
+    .model_type = "mistral4",
+    .class_names = {"Mistral4ForCausalLM"},
+    .multimodal_type = "mistral3",
+    .multimodal_class = "Mistral3ForConditionalGeneration",
+    .prefix = "model.",
+    .keys = keys,
+    .tensors = stacked_tensors,
+    .defaults =
+        {TRI_LLAMA_DEFAULTS, .norm.eps = 1e-6,
+         .mla =
+             {.on = true, .rank = 256, .q_rank = 1024, .nope_dim = 64, .rope_dim = 64, .v_dim = 128, .norm_eps = 1e-6},
+         .moe = {.num_experts = 128,
+                 .top_k = 4,
+                 .intermediate_size = 2048,
+                 .score = TRI_MOE_SOFTMAX,
+                 .renormalize = true,
+                 .top_groups = 1,
+                 .group_best = 2},
+         .attention.rope = {.interleaved = true}, .attention.q_scale.in_rope = true,
+         .max_position_embeddings = 1048576},
+    .prepare = prepare,
+    .finish = finish4,
 };
 
 const tri_arch tri_arch_deepseek_v2 = {
