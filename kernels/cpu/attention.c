@@ -13,6 +13,7 @@
 
 #include "kernels/cpu/cpu.h"
 #include "kernels/kv_heads.h"
+#include "kernels/visible_keys.h"
 
 enum { TILE = 64, BLOCK = 64, FIXED_CHUNK = 512, DIRECT_ROWS = 4, PANEL_ROWS = 12, AHEAD = 32 };
 enum { DIRECT_BLOCK = 256 }; /* keys of a block for few rows: fewer rounds of the running softmax */
@@ -83,7 +84,7 @@ tri_status tri_cpu_attention_plan(tri_backend *be, const tri_attention_args *a, 
 /* The keys that a token of the sequence sees: begin .. end - 1. */
 static void visible(const tri_attention_args *a, const tile *t, int token, int *begin, int *end) {
   *end = a->causal ? t->context - t->tokens + token + 1 : t->context;
-  *begin = a->window > 0 && *end > a->window ? *end - a->window : 0;
+  *begin = tri_first_key(a->window, a->chunked, *end - 1);
 }
 
 static void load_queries(const attention_run *r, const tile *t, tile_state *s) {

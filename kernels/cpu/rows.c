@@ -81,7 +81,7 @@ static void gate_rows_share(const row_run *r, int begin, int end) {
   const tri_gate_rows_args *a = r->args;
   for (int t = begin; t < end; t++) {
     float *x = tri_mat_row(&a->x, t);
-    r->isa->expand(x, x, TRI_F32, a->x.cols, 1 / (1 + expf(-a->gate[t])));
+    r->isa->expand(x, x, TRI_F32, a->x.cols, a->plain ? a->gate[t] : 1 / (1 + expf(-a->gate[t])));
   }
 }
 

@@ -147,7 +147,7 @@ bool tri_cuda_attention_shape(const tri_backend *be, const tri_attention_args *a
   bool on_tensor_cores = kernels & ATTENTION_DECODE_MMA;
   int heads = on_tensor_cores ? TRI_CUDA_DECODE_MMA_HEADS : TRI_CUDA_DECODE_HEADS;
   if (!kernels || kernels == ATTENTION_LATENT_MMA) return false;
-  *out = (tri_attention_shape){.window = a->window, .causal = a->causal};
+  *out = (tri_attention_shape){.window = a->window, .chunked = a->chunked, .causal = a->causal};
   out->units = a->kv.num_kv_heads * ((tri_most_heads(a) + heads - 1) / heads);
   out->keys = on_tensor_cores ? TRI_CUDA_DECODE_MMA_KEYS : TRI_CUDA_DECODE_KEYS;
   out->most_splits = on_tensor_cores ? TRI_CUDA_DECODE_MMA_SPLITS : TRI_CUDA_DECODE_SPLITS;

@@ -2,6 +2,7 @@
 /* The specification of attention, its cache and its rotary positions: plain loops, sums in double. */
 #include "kernels/kv_heads.h"
 #include "kernels/ref/ref.h"
+#include "kernels/visible_keys.h"
 
 #include <math.h>
 #include <string.h>
@@ -206,7 +207,7 @@ void tri_ref_attention_launch(tri_backend *be, const tri_op_plan *plan, const tr
     const int32_t *kv_blocks = tri_batch_blocks(b, s);
     for (int t = start; t < end; t++) {
       int position = context - (end - t), last = a->causal ? position : context - 1;
-      int first = a->window > 0 && last - a->window + 1 > 0 ? last - a->window + 1 : 0;
+      int first = tri_first_key(a->window, a->chunked, last);
       for (int h = 0; h < a->num_heads; h++) attend(a, kv_blocks, t, h, position, first, last, be->workspace);
     }
   }

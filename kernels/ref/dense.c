@@ -85,9 +85,10 @@ TRI_REF_OP(square_sums)
 static bool gate_rows_fits(const tri_gate_rows_args *a) { return mat_ok(&a->x); }
 
 static void gate_rows_run(const tri_gate_rows_args *a) {
-  for (int t = 0; t < a->x.rows; t++)
-    for (int j = 0; j < a->x.cols; j++)
-      tri_mat_row(&a->x, t)[j] = (float)(tri_mat_row(&a->x, t)[j] / (1 + exp(-a->gate[t])));
+  for (int t = 0; t < a->x.rows; t++) {
+    double factor = a->plain ? a->gate[t] : 1 / (1 + exp(-a->gate[t]));
+    for (int j = 0; j < a->x.cols; j++) tri_mat_row(&a->x, t)[j] = (float)(tri_mat_row(&a->x, t)[j] * factor);
+  }
 }
 TRI_REF_OP(gate_rows)
 

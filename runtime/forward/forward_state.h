@@ -28,9 +28,10 @@ struct tri_forward {
   float *bias;   /* [q_heads.count, bias_len] by position, else NULL */
   int bias_len, bias_offset;
   float *inv_freq, *inv_freq_long; /* [rotary_dim / 2] */
-  float *local_inv_freq;           /* the same of LOCAL layers, where they have a table of their own, else NULL */
-  tri_expert_tally *tally;         /* [layers, slots] of the shard, of a model with experts, else NULL */
-  int32_t *slots;                  /* [layers, experts, 1 + most_copies], see tri_moe_route_args; NULL: linear */
+  float *ones; /* gains of norms without one, and weights of experts whose input is weighted; NULL: neither is there */
+  float *local_inv_freq;   /* the same of LOCAL layers, where they have a table of their own, else NULL */
+  tri_expert_tally *tally; /* [layers, slots] of the shard, of a model with experts, else NULL */
+  int32_t *slots;          /* [layers, experts, 1 + most_copies], see tri_moe_route_args; NULL: linear */
   int most_copies;
   /* on the host, where experts move: a layer's table on its way, and a tally of nothing */
   int32_t *placed;

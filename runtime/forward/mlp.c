@@ -60,6 +60,13 @@ static tri_all2all_form form_for(const tri_forward *f, int most) {
   return f->cfg.all2all_choice.by_size[tri_all2all_size(most)];
 }
 
+/* A token's one weight may multiply what its expert reads: that is done to the rows, and the experts' weights are
+ * ones. Nothing else reads the rows afterwards. */
+static void weigh_rows(tri_walk *w, tri_mat rows, tri_mat weights) {
+  tri_gate_rows_args a = {.x = rows, .gate = weights.data, .plain = true};
+  if (w->f->cfg.model->moe.scale_input) tri_emit_gate_rows(w, a);
+}
+
 /* Every rank makes as many exchanges as the shard with the most rows wants. route: not NULL where the first of them
  * routes this shard's rows, which then are in no other. */
 static void all2all(tri_walk *w, const tri_layer *y, tri_mat in, const tri_moe_route_args *route) {
@@ -68,8 +75,10 @@ static void all2all(tri_walk *w, const tri_layer *y, tri_mat in, const tri_moe_r
   bool accumulate = f->cfg.model->norm.parallel_residual;
   for (int from = 0, most; w->st == TRI_OK && (most = take_rows(f, from)) > 0; from += most) {
     tri_emit_dispatch(w, form_for(f, most), in, from, from ? NULL : route);
+    tri_moe_experts_args experts = tri_exchanged_experts_of(w, y, dp * most);
     tri_emit_moe_map(w, tri_exchanged_map_of(w, y, dp * most));
-    tri_emit_moe_experts(w, tri_exchanged_experts_of(w, y, dp * most));
+    weigh_rows(w, experts.x, f->buf.all2all_weights);
+    tri_emit_moe_experts(w, experts);
     tri_emit_combine(w, tri_mlp_delta_of(w), from, accumulate);
   }
 }
@@ -142,6 +151,7 @@ void tri_walk_experts(tri_walk *w, const tri_layer *y, tri_mat in) {
   tri_emit_linear(w, tri_linear_of(w, in, TRI_BIASED(y->w, ROUTER), router));
   tri_emit_moe_route(w, tri_route_of(w, y));
   if (has_shared) tri_emit_side_join(w);
+  weigh_rows(w, in, w->f->buf.expert_weights);
   if (tri_has_hot_experts(w->f, y))
     experts_of_both(w, y, in);
   else if (tri_has_experts_on_host(w->f, y))

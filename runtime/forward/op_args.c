@@ -170,6 +170,10 @@ tri_qkv_rope_append_args tri_append_of(const tri_walk *w, const tri_layer *y) {
       .kv = y->kv,
   };
   set_rotation(w, y, &a);
+  if (c->attention.qk_norm != TRI_QK_NORM_BARE || y->flags & TRI_LAYER_NO_ROPE) return a;
+  a.q_norm = a.k_norm = f->ones;
+  a.norm_weight_offset = 0;
+  a.norm_kind = TRI_NORM_RMS;
   return a;
 }
 
@@ -190,6 +194,7 @@ tri_attention_args tri_attention_of(const tri_walk *w, const tri_layer *y, const
       .scale = (float)scale,
       .softcap = (float)c->attention.softcap,
       .window = y->flags & TRI_LAYER_LOCAL ? (int)c->attention.window : 0,
+      .chunked = c->attention.chunked,
       .causal = !c->encoder,
       .alibi_slopes = f->slopes,
       .sinks = tri_vector(&y->w[TRI_W_SINKS]),
@@ -366,7 +371,7 @@ tri_moe_map_args tri_exchanged_map_of(const tri_walk *w, const tri_layer *y, int
 tri_moe_experts_args tri_exchanged_experts_of(const tri_walk *w, const tri_layer *y, int rows) {
   const tri_forward *f = w->f;
   tri_moe_experts_args a = tri_experts_of(w, y, tri_rows(f->buf.all2all_x, rows));
-  a.weights = f->buf.all2all_weights.data;
+  if (!f->cfg.model->moe.scale_input) a.weights = f->buf.all2all_weights.data;
   a.accumulate = false;
   a.out = tri_rows(f->buf.all2all_y, rows);
   return a;
@@ -390,7 +395,7 @@ tri_moe_experts_args tri_experts_of(const tri_walk *w, const tri_layer *y, tri_m
   int from = f->cfg.backend ? f->cfg.backend->rounds_fp8_experts_from : 0;
   return (tri_moe_experts_args){
       .x = in,
-      .weights = f->buf.expert_weights.data,
+      .weights = c->moe.scale_input ? f->ones : f->buf.expert_weights.data,
       .top_k = (int)c->moe.top_k,
       .num_experts = f->cfg.shard.slots.count,
       .map = map_of(f),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Biases by position that are added to the scores (ALiBi, T5's relative biases, Falcon's rounded ones), as tables in
- * the backend's memory; and the other tables that are made once: where a head finds its keys, and rotary frequencies.
+ * the backend's memory; and the other tables that are made once: where a head finds its keys, rotary frequencies, ones.
  */
 #include <math.h>
 #include <string.h>
@@ -39,7 +39,7 @@ static int bucket_of(const tri_model_config *c, int distance) {
 
 /* Host memory that create's uploads read; freed once they are done. */
 struct staged {
-  float *slopes, *bias;
+  float *slopes, *bias, *ones;
   tri_expert_tally *tally;
   int32_t *slots;
 };
@@ -162,14 +162,29 @@ static bool make_frequencies(tri_forward *f) {
   return !a->has_local_rope || put_table(f, a->local_rope.inv_freq, local, &f->local_inv_freq);
 }
 
+static bool make_ones(tri_forward *f, struct staged *s) {
+  const tri_model_config *c = f->cfg.model;
+  const tri_limits *l = &f->cfg.limits;
+  int64_t rows = tri_limits_chunk(l), exchanged = (int64_t)tri_parallel_dp(f->cfg.shard.p) * tri_exchanged_rows(l);
+  int64_t n = c->attention.qk_norm == TRI_QK_NORM_BARE ? c->attention.head_dim : 0;
+  if (c->moe.scale_input && rows > n) n = rows;
+  if (c->moe.scale_input && exchanged > n) n = exchanged;
+  if (!n) return true;
+  if (!(s->ones = tri_malloc((size_t)n, sizeof *s->ones))) return false;
+  for (int64_t i = 0; i < n; i++) s->ones[i] = 1;
+  return put_table(f, s->ones, (size_t)n * sizeof *s->ones, &f->ones);
+}
+
 /* Uploads are waited for once, at the end; what they read is freed after that. */
 tri_status tri_forward_make_tables(tri_forward *f) {
   tri_backend *be = f->cfg.backend;
   struct staged staged = {0};
-  bool ok = make_frequencies(f) && make_biases(f, &staged) && make_tally(f, &staged) && make_slots(f, &staged);
+  bool ok = make_frequencies(f) && make_biases(f, &staged) && make_tally(f, &staged) && make_slots(f, &staged) &&
+            make_ones(f, &staged);
   ok = be->ops.stream_sync(be) == TRI_OK && ok;
   tri_free(staged.slopes);
   tri_free(staged.bias);
+  tri_free(staged.ones);
   tri_free(staged.tally);
   tri_free(staged.slots);
   return ok ? TRI_OK : TRI_NO_MEMORY;

@@ -132,7 +132,8 @@ static void note_move(tri_walk *w, const void *read, const void *write) { note(w
 /* ---- ops ---- */
 
 static bool are_alike(const tri_attention_args *a, const tri_attention_args *b) {
-  return a->window == b->window && a->causal == b->causal && a->kv.num_kv_heads == b->kv.num_kv_heads;
+  return a->window == b->window && a->chunked == b->chunked && a->causal == b->causal &&
+         a->kv.num_kv_heads == b->kv.num_kv_heads;
 }
 
 /* Kinds of attention differ in what decides how a batch is cut (bind_batch). */

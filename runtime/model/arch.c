@@ -37,6 +37,7 @@
   X(hy_v3)                                                                                                             \
   X(kimi_k2)                                                                                                           \
   X(llama)                                                                                                             \
+  X(llama4_text)                                                                                                       \
   X(marian)                                                                                                            \
   X(minimax_m2)                                                                                                        \
   X(ministral3)                                                                                                        \

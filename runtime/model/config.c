@@ -241,10 +241,13 @@ static tri_status parse_docs(tri_json_doc *doc, const tri_json *generation, cons
   TRI_CHECK(derive(&c, root, rules.strict, err));
   if (c.arch->finish) TRI_CHECK(c.arch->finish(&c, root, err));
   if (c.head.has_pooler) c.head.pooling = TRI_POOL_FIRST;
-  c.attention.has_qk_norm = c.attention.qk_norm != TRI_QK_NORM_NONE;
+  c.attention.has_qk_norm = c.attention.qk_norm != TRI_QK_NORM_NONE && c.attention.qk_norm != TRI_QK_NORM_BARE;
   if (c.moe.top_k > c.moe.num_experts || (c.moe.num_experts && !c.moe.top_k))
     return tri_fail(err, TRI_OUT_OF_RANGE, "num_experts_per_tok", "%lld of %lld experts per token",
                     (long long)c.moe.top_k, (long long)c.moe.num_experts);
+  if (c.moe.scale_input && c.moe.top_k != 1)
+    return tri_fail(err, TRI_UNSUPPORTED, "num_experts_per_tok", "%lld experts per token are not supported, only 1",
+                    (long long)c.moe.top_k);
   TRI_CHECK(check_groups(&c.moe, err));
   TRI_CHECK(tri_config_judge_keys(root, rules.strict, &c, err));
   *file = "generation_config.json";

@@ -50,11 +50,18 @@ typedef enum tri_norm_place {
   TRI_NORM_SUM     /* norm(x + f(x)), the first Transformer, BERT, OPT-350M */
 } tri_norm_place;
 
-/* Norms of queries and keys: one gain for all heads, a gain for each head, or a norm over all heads together. */
-typedef enum tri_qk_norm { TRI_QK_NORM_NONE, TRI_QK_NORM_HEAD, TRI_QK_NORM_EACH_HEAD, TRI_QK_NORM_WHOLE } tri_qk_norm;
+/* Norms of queries and keys: one gain for all heads, a gain for each head, a norm over all heads together, or of each
+ * head without a gain in layers that rotate (BARE). */
+typedef enum tri_qk_norm {
+  TRI_QK_NORM_NONE,
+  TRI_QK_NORM_HEAD,
+  TRI_QK_NORM_EACH_HEAD,
+  TRI_QK_NORM_WHOLE,
+  TRI_QK_NORM_BARE
+} tri_qk_norm;
 
-/* layer_flags. LOCAL: attention sees the last `window` keys only. SPARSE: experts instead of one MLP. NO_ROPE: queries
- * and keys of a model with rotary positions do not rotate. */
+/* layer_flags. LOCAL: attention sees the last `window` keys only, or those of its chunk. SPARSE: experts instead of one
+ * MLP. NO_ROPE: queries and keys of a model with rotary positions do not rotate. */
 enum { TRI_LAYER_LOCAL = 1, TRI_LAYER_SPARSE = 2, TRI_LAYER_NO_ROPE = 4 };
 
 /* Latent attention (DeepSeek-V2, section 2.1); rank 0: none. A head's query and key have nope_dim elements without
@@ -75,6 +82,7 @@ typedef struct tri_moe {
    * choice_bias: DeepSeek-V3's bias, which counts for the choice and not for the weight. */
   tri_moe_score score;
   bool renormalize, router_bias, choice_bias, expert_bias;
+  bool scale_input; /* a token's weight, of one expert, multiplies what the expert reads */
   /* scale: of the weights. glu_limit: clamps gate and up of SWIGLU_OAI. */
   double scale, glu_limit;
   /* Experts of the top_groups best of num_groups runs alone are chosen, a run being as good as its group_best best. */
@@ -139,7 +147,7 @@ typedef struct tri_attention_config {
   int64_t num_heads, num_kv_heads, head_dim;
   bool bias, o_bias;
   tri_qk_norm qk_norm;
-  bool has_qk_norm; /* qk_norm is not NONE: for the tables */
+  bool has_qk_norm; /* qk_norm has gains: for the tables */
   bool has_sinks;   /* one more logit per head in the softmax, without a value */
   double scale;     /* of q.k; 1/sqrt(head_dim) unless the family says otherwise */
   tri_q_scale q_scale;
@@ -147,6 +155,7 @@ typedef struct tri_attention_config {
   double softcap;       /* 0: none */
   int64_t index_topk;   /* a sequence has no more tokens: beyond, a query sees those that are chosen; 0: no limit */
   int64_t window;       /* of LOCAL layers; 0: none */
+  bool chunked;         /* a token sees those of its own `window` tokens, which begin at multiples of it */
   int window_every;     /* not 0: these are the first layer and every Nth, unless the file says which */
   int64_t global_every; /* not 0: these are all layers but every Nth, unless the file says which */
   tri_position_kind position;

@@ -58,17 +58,16 @@ static tri_status read_layer_types(tri_model_config *c, const tri_json *root, tr
     return tri_fail(err, TRI_INVALID_ARGUMENT, key, "%s must be a list of %lld names", key, (long long)c->num_layers);
   for (size_t l = 0; l < (size_t)c->num_layers; l++) {
     const char *name = tri_json_as_str(tri_json_at(list, l), NULL);
-    bool local = name && !strcmp(name, "sliding_attention");
+    bool local = name && !strcmp(name, c->attention.chunked ? "chunked_attention" : "sliding_attention");
     bool indexed = name && c->attention.index_topk && !strcmp(name, "indexed_attention");
     if (!local && !indexed && (!name || strcmp(name, "full_attention")))
       return tri_fail(err, TRI_UNSUPPORTED, key,
-                      "%s[%zu] is \"%.40s\": only full_attention and sliding_attention are "
-                      "supported",
-                      key, l, name ? name : "?");
+                      "%s[%zu] is \"%.40s\": only full_attention and %s_attention are supported", key, l,
+                      name ? name : "?", c->attention.chunked ? "chunked" : "sliding");
     if (local) c->layer_flags[l] |= TRI_LAYER_LOCAL;
     if (local && !c->attention.window)
-      return tri_fail(err, TRI_INVALID_ARGUMENT, key, "%s[%zu] is sliding_attention, but there is no sliding_window",
-                      key, l);
+      return tri_fail(err, TRI_INVALID_ARGUMENT, key, "%s[%zu] is %s, but there is no %s", key, l, name,
+                      c->attention.chunked ? "attention_chunk_size" : "sliding_window");
   }
   return TRI_OK;
 }
@@ -106,7 +105,8 @@ tri_status tri_config_no_rope_layers(tri_model_config *c, const tri_json *root, 
   const tri_json *list = tri_json_get(root, key);
   double n = every;
   TRI_CHECK(tri_config_number(root, "no_rope_layer_interval", 1, TRI_MAX_LAYERS, &n, err));
-  if (tri_json_kind_of(list) != TRI_JSON_NULL) return read_no_rope_list(c, list, key, err);
+  bool empty = tri_json_kind_of(list) == TRI_JSON_ARRAY && !tri_json_size(list); /* as releases of Llama 4 have it */
+  if (tri_json_kind_of(list) != TRI_JSON_NULL && !empty) return read_no_rope_list(c, list, key, err);
   for (int64_t l = (int64_t)n - 1; l < c->num_layers; l += (int64_t)n) c->layer_flags[l] |= TRI_LAYER_NO_ROPE;
   return TRI_OK;
 }

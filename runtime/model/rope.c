@@ -95,7 +95,7 @@ static void scale_llama3(tri_rope *r, int half, const struct params *p) {
     double wavelen = 2 * M_PI / r->inv_freq[i];
     if (wavelen > low_wavelen) {
       r->inv_freq[i] = (float)(r->inv_freq[i] / p->factor);
-    } else if (wavelen >= high_wavelen) {
+    } else if (wavelen >= high_wavelen && p->high_freq > p->low_freq) {
       double smooth = (p->original / wavelen - p->low_freq) / (p->high_freq - p->low_freq);
       r->inv_freq[i] = (float)((1 - smooth) * r->inv_freq[i] / p->factor + smooth * r->inv_freq[i]);
     }
@@ -183,9 +183,9 @@ static tri_status apply(const tri_model_config *c, tri_rope *r, const char *type
   } else if (!strcmp(type, "llama3")) {
     TRI_CHECK(require(p->low_freq, "rope_scaling.low_freq_factor", type, err));
     TRI_CHECK(require(p->high_freq, "rope_scaling.high_freq_factor", type, err));
-    if (p->high_freq <= p->low_freq)
+    if (p->high_freq < p->low_freq)
       return tri_fail(err, TRI_OUT_OF_RANGE, "rope_scaling.high_freq_factor",
-                      "high_freq_factor %g must be above low_freq_factor %g", p->high_freq, p->low_freq);
+                      "high_freq_factor %g must not be below low_freq_factor %g", p->high_freq, p->low_freq);
     scale_llama3(r, half, p);
   } else { /* yarn */
     scale_yarn(r, half, p, p->theta);

@@ -177,6 +177,7 @@ static void some_sequences(oc *c, oc_sequences *s, int i, int block) {
 static void some_features(oc *c, tri_attention_args *a) {
   size_t hq = (size_t)a->num_heads;
   if (oc_chance(c, 30)) a->window = oc_range(c, 1, 150);
+  a->chunked = oc_chance(c, 40);
   if (oc_chance(c, 25)) a->softcap = 5;
   if (oc_chance(c, 25)) a->alibi_slopes = oc_normals(c, hq, 0.1f);
   if (oc_chance(c, 25)) a->sinks = oc_normals(c, hq, 2);
@@ -205,10 +206,11 @@ void oc_case_attention(oc *c, int i) {
   x.args.heads_per_kv = group, x.args.skipped_heads = skipped;
   some_features(c, &x.args);
   snprintf(c->what, sizeof c->what,
-           "attention %s seqs %d tokens %d context %d hq %d of %d from %d hkv %d d %d/%d block %d window %d%s%s%s%s",
+           "attention %s seqs %d tokens %d context %d hq %d of %d from %d hkv %d d %d/%d block %d window %d%s%s%s%s%s",
            tri_dtype_name(oc_kv_type(i)), s.count, x.batch.num_tokens, x.batch.max_context, hq, group, skipped, hkv, d,
-           x.args.kv.v_dim, block, x.args.window, x.args.softcap > 0 ? " softcap" : "",
-           x.args.alibi_slopes ? " alibi" : "", x.args.sinks ? " sinks" : "", x.args.causal ? "" : " not causal");
+           x.args.kv.v_dim, block, x.args.window, x.args.chunked ? " chunked" : "",
+           x.args.softcap > 0 ? " softcap" : "", x.args.alibi_slopes ? " alibi" : "", x.args.sinks ? " sinks" : "",
+           x.args.causal ? "" : " not causal");
   oc_attention_compare(c, &x, x.args.scale > 2 / sqrtf((float)d) || x.args.alibi_slopes);
 }
 
@@ -240,10 +242,11 @@ void oc_case_decode_attention(oc *c, int i) {
   if (oc_chance(c, 70)) some_features(c, &x.args);
   if (x.args.window && oc_chance(c, 60)) x.args.window = oc_range(c, 100, 1000);
   snprintf(c->what, sizeof c->what,
-           "decode_attention %s seqs %d context %d hq %d of %d from %d hkv %d d %d block %d window %d%s%s%s%s%s",
+           "decode_attention %s seqs %d context %d hq %d of %d from %d hkv %d d %d block %d window %d%s%s%s%s%s%s",
            tri_dtype_name(x.args.kv.dtype), s.count, x.batch.max_context, hq, group, skipped, hkv, d, block,
-           x.args.window, x.args.softcap > 0 ? " softcap" : "", x.args.alibi_slopes ? " alibi" : "",
-           x.args.sinks ? " sinks" : "", x.args.position_bias ? " bias" : "", x.args.causal ? "" : " not causal");
+           x.args.window, x.args.chunked ? " chunked" : "", x.args.softcap > 0 ? " softcap" : "",
+           x.args.alibi_slopes ? " alibi" : "", x.args.sinks ? " sinks" : "", x.args.position_bias ? " bias" : "",
+           x.args.causal ? "" : " not causal");
   oc_attention_compare(c, &x, x.args.scale > 2 / sqrtf((float)d) || x.args.alibi_slopes);
 }
 
@@ -268,16 +271,17 @@ void oc_case_prompt_attention(oc *c, int i) {
   wide.cols = hkv * group * d;
   if (wide.ld % 4 == 0) x.args.q = wide;
   if (oc_chance(c, 30)) x.args.window = oc_range(c, 1, 500);
+  x.args.chunked = oc_chance(c, 40);
   if (oc_chance(c, 20)) x.args.softcap = 5;
   if (oc_chance(c, 20)) x.args.alibi_slopes = oc_normals(c, (size_t)(hkv * group), 0.1f);
   if (oc_chance(c, 25)) x.args.sinks = oc_normals(c, (size_t)(hkv * group), 2);
   if (oc_chance(c, 10)) x.args.causal = false;
   if (oc_chance(c, 20)) x.args.scale *= 20; /* sharp: the running maximum matters */
   snprintf(c->what, sizeof c->what,
-           "prompt_attention %s seqs %d tokens %d context %d group %d hkv %d d %d block %d window %d%s%s%s%s",
+           "prompt_attention %s seqs %d tokens %d context %d group %d hkv %d d %d block %d window %d%s%s%s%s%s",
            tri_dtype_name(x.args.kv.dtype), s.count, x.batch.num_tokens, x.batch.max_context, group, hkv, d, block,
-           x.args.window, x.args.softcap > 0 ? " softcap" : "", x.args.alibi_slopes ? " alibi" : "",
-           x.args.sinks ? " sinks" : "", x.args.causal ? "" : " not causal");
+           x.args.window, x.args.chunked ? " chunked" : "", x.args.softcap > 0 ? " softcap" : "",
+           x.args.alibi_slopes ? " alibi" : "", x.args.sinks ? " sinks" : "", x.args.causal ? "" : " not causal");
   oc_attention_compare(c, &x, x.args.scale > 2 / sqrtf((float)d) || x.args.alibi_slopes);
 }
 

@@ -266,10 +266,11 @@ void oc_case_square_sums(oc *c, int i) {
 void oc_case_gate_rows(oc *c, int i) {
   int rows = some_rows(c, i), n = some_width(c, i + 1);
   float *gate = oc_normals(c, (size_t)rows, 3);
-  tri_gate_rows_args a = {.x = oc_matrix(c, rows, n, false), .gate = gate};
-  snprintf(c->what, sizeof c->what, "gate_rows rows %d n %d", rows, n);
+  tri_gate_rows_args a = {.x = oc_matrix(c, rows, n, false), .gate = gate, .plain = oc_chance(c, 50)};
+  snprintf(c->what, sizeof c->what, "gate_rows rows %d n %d%s", rows, n, a.plain ? " plain" : "");
   tri_gate_rows_args b = {.x = oc_device_narrow(c, &a.x, oc_narrow_type(c)),
-                          .gate = oc_device(c, gate, (size_t)rows * sizeof *gate)};
+                          .gate = oc_device(c, gate, (size_t)rows * sizeof *gate),
+                          .plain = a.plain};
   oc_status(c, tri_run_gate_rows(c->ref, &a), tri_run_gate_rows(c->be, &b));
   oc_compare(c, &a.x, &b.x, oc_narrow_limit(b.x.dtype, LIMIT));
 }

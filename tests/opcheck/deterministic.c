@@ -146,6 +146,7 @@ void oc_deterministic_attention(oc *c, tri_backend **others, int num_others, int
   oc_attention_build(c, &x, &s, hq, hkv, d, i % 2 ? 16 : oc_range(c, 1, 100), oc_kv_type(i));
   if (i % 4 == 3) oc_attention_latent(c, &x, oc_range(c, 1, d));
   if (oc_chance(c, 30)) x.args.window = oc_range(c, 1, 600);
+  x.args.chunked = oc_chance(c, 40);
   if (oc_chance(c, 20)) x.args.softcap = 5;
   if (oc_chance(c, 20)) x.args.sinks = oc_normals(c, (size_t)hq, 2);
   if (oc_chance(c, 20)) x.args.alibi_slopes = oc_normals(c, (size_t)hq, 0.1f);

@@ -368,7 +368,7 @@ static const struct {
      "rope_scaling.low_freq_factor"},
     {llama, "rope_scaling", "{\"rope_type\":\"llama3\",\"factor\":8,\"low_freq_factor\":1}", TRI_INVALID_ARGUMENT,
      "rope_scaling.high_freq_factor"},
-    {llama, "rope_scaling", "{\"rope_type\":\"llama3\",\"factor\":8,\"low_freq_factor\":4,\"high_freq_factor\":4}",
+    {llama, "rope_scaling", "{\"rope_type\":\"llama3\",\"factor\":8,\"low_freq_factor\":4,\"high_freq_factor\":3}",
      TRI_OUT_OF_RANGE, "rope_scaling.high_freq_factor"},
     {llama, "rope_scaling", "{\"type\":\"longrope\",\"factor\":2}", TRI_INVALID_ARGUMENT, "rope_scaling.short_factor"},
     {llama, "rope_scaling", "{\"type\":\"longrope\",\"factor\":2,\"short_factor\":[1,1,1,1,1,1,1,1]}",

@@ -37,10 +37,10 @@ static void refuse(const char *type, const char *members, tri_status want, const
                 err.message);
 }
 
-/* A letter per layer: w with a window, n that does not rotate, b both. */
+/* A letter per layer: w with a window, n that does not rotate, b both; s, x, m and a the same with experts. */
 static const char *kinds(const tri_model_config *c) {
   static char letters[TRI_MAX_LAYERS + 1];
-  for (int l = 0; l < c->num_layers; l++) letters[l] = ".wsxnb"[c->layer_flags[l]];
+  for (int l = 0; l < c->num_layers; l++) letters[l] = ".wsxnbma"[c->layer_flags[l]];
   letters[c->num_layers] = '\0';
   return letters;
 }
@@ -67,6 +67,15 @@ static const struct {
     {"smollm3", "", "...n...n"},
     {"smollm3", "\"no_rope_layer_interval\":3", "..n..n.."},
     {"smollm3", "\"no_rope_layers\":[0,1,1,1,1,1,1,0],\"no_rope_layer_interval\":4", "n......n"},
+    {"smollm3", "\"no_rope_layers\":[]", "...n...n"},
+    {"llama4_text", "", "xxxmxxxm"},
+    {"llama4_text", "\"interleave_moe_layer_step\":2,\"no_rope_layers\":[]", "wxwmwxwm"},
+    {"llama4_text", "\"moe_layers\":[0,7],\"interleave_moe_layer_step\":2,\"no_rope_layer_interval\":3", "xwnwwnwx"},
+    {"llama4_text", "\"attention_chunk_size\":null,\"no_rope_layers\":[1,1,1,1,1,1,1,0]", "sssssssm"},
+    {"llama4_text",
+     "\"moe_layers\":[],\"layer_types\":[\"chunked_attention\",\"full_attention\",\"full_attention\","
+     "\"chunked_attention\",\"full_attention\",\"full_attention\",\"full_attention\",\"full_attention\"]",
+     "w..b...n"},
     {"mistral", "", "wwwwwwww"},
     {"mistral", "\"sliding_window\":null", "........"},
 };
@@ -84,6 +93,25 @@ START_TEST(wrong_lists_are_refused) {
   refuse("smollm3", "\"use_sliding_window\":true", TRI_UNSUPPORTED, "use_sliding_window");
   refuse("gemma3_text", "\"sliding_window_pattern\":0", TRI_OUT_OF_RANGE, "sliding_window_pattern");
   refuse("cohere2", "\"sliding_window\":null", TRI_UNSUPPORTED, "sliding_window");
+  refuse("llama4_text", "\"moe_layers\":[0,8]", TRI_OUT_OF_RANGE, "moe_layers");
+  refuse("llama4_text", "\"moe_layers\":[0.5]", TRI_OUT_OF_RANGE, "moe_layers");
+  refuse("llama4_text", "\"moe_layers\":2", TRI_INVALID_ARGUMENT, "moe_layers");
+  refuse("llama4_text", "\"interleave_moe_layer_step\":0", TRI_OUT_OF_RANGE, "interleave_moe_layer_step");
+  refuse("llama4_text", "\"no_rope_layers\":[1,0]", TRI_INVALID_ARGUMENT, "no_rope_layers");
+  refuse("llama4_text", "\"attention_chunk_size\":0", TRI_OUT_OF_RANGE, "attention_chunk_size");
+  refuse("llama4_text",
+         "\"layer_types\":[\"sliding_attention\",\"full_attention\",\"full_attention\",\"full_attention\","
+         "\"full_attention\",\"full_attention\",\"full_attention\",\"full_attention\"]",
+         TRI_UNSUPPORTED, "layer_types");
+  refuse("llama4_text",
+         "\"attention_chunk_size\":null,\"layer_types\":[\"chunked_attention\",\"full_attention\",\"full_attention\","
+         "\"full_attention\",\"full_attention\",\"full_attention\",\"full_attention\",\"full_attention\"]",
+         TRI_INVALID_ARGUMENT, "layer_types");
+  refuse("mistral",
+         "\"layer_types\":[\"chunked_attention\",\"full_attention\",\"full_attention\",\"full_attention\","
+         "\"full_attention\",\"full_attention\",\"full_attention\",\"full_attention\"]",
+         TRI_UNSUPPORTED, "layer_types");
+  refuse("llama", "\"attention_chunk_size\":64", TRI_UNSUPPORTED, "attention_chunk_size");
   refuse("gemma3_text", "\"use_bidirectional_attention\":true", TRI_UNSUPPORTED, "use_bidirectional_attention");
 }
 END_TEST
@@ -151,6 +179,17 @@ START_TEST(queries_are_scaled) {
   ck_assert_float_eq(c.attention.rope.attention_scale, 1);
   c = accept("ministral3", ORIGINAL ",\"rope_parameters\":{" YARN ",\"llama_4_scaling_beta\":0.1}");
   ck_assert_int_eq(c.attention.q_scale.every, 32);
+  c = accept("llama4_text", "");
+  ck_assert(c.attention.q_scale.beta == 0.1 && c.attention.q_scale.every == 8192 && c.attention.q_scale.offset == 1);
+  ck_assert(c.attention.q_scale.without_rope && c.attention.chunked && c.attention.window == 8192);
+  ck_assert(c.attention.qk_norm == TRI_QK_NORM_BARE && !c.attention.has_qk_norm && c.moe.scale_input);
+  c = accept("llama4_text", "\"attn_temperature_tuning\":4,\"floor_scale\":16,\"attn_scale\":0.5,\"use_qk_norm\":false,"
+                            "\"intermediate_size_mlp\":100");
+  ck_assert(c.attention.q_scale.beta == 0.5 && c.attention.q_scale.every == 16);
+  ck_assert(c.attention.qk_norm == TRI_QK_NORM_NONE && c.mlp.intermediate_size == 100);
+  ck_assert(c.moe.intermediate_size == 64 && c.moe.shared_size == 64);
+  ck_assert(accept("llama4_text", "\"attn_temperature_tuning\":false").attention.q_scale.beta == 0);
+  ck_assert(accept("llama4_text", "\"attn_temperature_tuning\":0").attention.q_scale.beta == 0);
   c = accept("ministral3", "\"rope_parameters\":{" YARN ",\"llama_4_scaling_beta\":0," ORIGINAL "}");
   ck_assert_float_eq(c.attention.q_scale.beta, 0);
   ck_assert_str_eq(kinds(&c), "........");
@@ -168,6 +207,13 @@ START_TEST(wrong_scales_of_queries_are_refused) {
   refuse("ministral3",
          "\"rope_parameters\":{" YARN ",\"llama_4_scaling_beta\":0.1,\"original_max_position_embeddings\":32.5}",
          TRI_OUT_OF_RANGE, original);
+  refuse("llama4_text", "\"attn_temperature_tuning\":\"on\"", TRI_INVALID_ARGUMENT, "attn_temperature_tuning");
+  refuse("llama4_text", "\"floor_scale\":0", TRI_OUT_OF_RANGE, "floor_scale");
+  refuse("llama4_text", "\"attn_scale\":-1", TRI_OUT_OF_RANGE, "attn_scale");
+  refuse("llama4_text", "\"intermediate_size_mlp\":0", TRI_OUT_OF_RANGE, "intermediate_size_mlp");
+  refuse("llama4_text", "\"use_qk_norm\":1", TRI_INVALID_ARGUMENT, "use_qk_norm");
+  refuse("llama4_text", "\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":4.0}", TRI_UNSUPPORTED, "rope_scaling");
+  refuse("llama4_text", "\"num_experts_per_tok\":2", TRI_UNSUPPORTED, "num_experts_per_tok");
   refuse("mistral", "\"rope_parameters\":{" YARN ",\"llama_4_scaling_beta\":0.1," ORIGINAL "}", TRI_UNSUPPORTED, beta);
 }
 END_TEST
@@ -248,6 +294,11 @@ START_TEST(text_parts_are_models) {
   ck_assert(tri_tensor_is_passed_over(&c, "model.vision_tower.a.weight"));
   ck_assert(!tri_tensor_is_passed_over(&c, "language_model.model.norm.weight"));
   ck_assert(!tri_tensor_is_passed_over(&alone, "vision_tower.a.weight"));
+  ck_assert_msg(parse_folder("\"model_type\":\"llama4\",\"architectures\":[\"Llama4ForConditionalGeneration\"],"
+                             "\"boi_token_index\":1,\"eoi_token_index\":2,\"image_token_index\":3,\"vision_config\":{}",
+                             "\"model_type\":\"llama4_text\"", true, &c, &err) == TRI_OK,
+                "%s", err.message);
+  ck_assert(c.multimodal && tri_tensor_is_passed_over(&c, "vision_model.a.weight"));
 }
 END_TEST
 

@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/linear/gemm_few_rows.cuh"
 #include "kernels/kv_heads.h"
+#include "kernels/visible_keys.h"
 
 /* The keys that a token sees, and their pages. first .. last: keys by their number in the sequence, both included. */
 struct view {
@@ -29,7 +30,7 @@ __device__ static view view_of(const tri_attention_args &a, const tri_batch &b, 
   v.tokens = b.seq_start[low + 1] - b.seq_start[low];
   v.position = b.context_len[low] - (b.seq_start[low + 1] - t);
   v.last = a.causal ? v.position : b.context_len[low] - 1;
-  v.first = a.window > 0 && v.last - a.window + 1 > 0 ? v.last - a.window + 1 : 0;
+  v.first = tri_first_key(a.window, a.chunked, v.last);
   v.kv_blocks = b.block_table + b.block_start[low];
   return v;
 }

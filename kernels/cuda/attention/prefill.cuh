@@ -103,7 +103,7 @@ __device__ static inline void mask_scores(const tri_attention_args &a, const pro
   int column = key0 + (int)threadIdx.x % 4 * 2, end = item.tile.context - 1;
 #pragma unroll
   for (int h = 0; h < 2; h++) {
-    int last = a.causal ? item.tile.position + r.token[h] : end, first = a.window > 0 ? last - a.window + 1 : 0;
+    int last = a.causal ? item.tile.position + r.token[h] : end, first = tri_first_key(a.window, a.chunked, last);
     first -= column;
     last = min(last, end) - column;
 #pragma unroll

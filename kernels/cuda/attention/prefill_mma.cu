@@ -96,7 +96,7 @@ __global__ __launch_bounds__(THREADS) static void prefill_mma_kernel(tri_attenti
   for (int h = 0; h < 2; h++) {
     int position = t.position + (int)threadIdx.x / WARP * 16 + lane / 4 + h * 8,
         last = a.causal ? position : t.context - 1;
-    sees[h] = {position, a.window > 0 ? last - a.window + 1 : 0, min(last, t.context - 1), head};
+    sees[h] = {position, tri_first_key(a.window, a.chunked, last), min(last, t.context - 1), head};
   }
   uint32_t q[DEPTH][4];
   rows_state<DEPTH> r;

@@ -11,6 +11,8 @@
  */
 #include "kernels/cuda/attention/split_plan.h"
 
+#include "kernels/visible_keys.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -39,16 +41,15 @@ static bool is_prompt(const tri_attention_shape *s, const tri_batch *b, int seq)
   return s->rows && b->seq_start[seq + 1] - b->seq_start[seq] > 1;
 }
 
-static int first_key(const tri_attention_shape *s, int last) {
-  return s->window > 0 && last - s->window + 1 > 0 ? last - s->window + 1 : 0;
-}
+static int first_key(const tri_attention_shape *s, int last) { return tri_first_key(s->window, s->chunked, last); }
 
-/* Without lengths every context is as long as the longest. */
+/* Without lengths every context is as long as the longest, and sees as many keys as any: of a chunk all. */
 static context context_of(const tri_attention_shape *s, const tri_batch *b, int seq, int row) {
   int length = b->context_len ? b->context_len[seq] : b->max_context;
   int position = length - (b->seq_start[seq + 1] - row);
   int last = s->causal ? position : length - 1;
-  return (context){row, b->block_start[seq], first_key(s, last), last + 1, position};
+  int first = b->context_len ? first_key(s, last) : tri_first_key(s->window, false, last);
+  return (context){row, b->block_start[seq], first, last + 1, position};
 }
 
 static int64_t tiles_of(const tri_attention_shape *s, const context *c) {

@@ -39,6 +39,7 @@ typedef struct tri_attention_tile {
 /* The lists depend on this and the batch. Equal bytes mean equal lists: make it of zeros. */
 typedef struct tri_attention_shape {
   int32_t window;      /* 0: none */
+  int32_t chunked;     /* whether it is the length of chunks: see kernels/visible_keys.h */
   int32_t causal;      /* whether a token sees no later ones */
   int32_t units;       /* blocks that each part takes: KV heads times chunks of their query heads */
   int32_t keys;        /* that a block reads at a time: contexts are cut between tiles of them */

@@ -111,7 +111,8 @@ void tri_cuda_square_sums(cudaStream_t stream, const tri_square_sums_args *a, vo
   if (a->x.rows) launch_overlapped(square_sums_kernel, dim3(a->x.rows), THREADS, 0, stream, *a);
 }
 
-/* Multiplies a row with its gate's sigmoid. x [T, n], gate [T]. Grid (T, n / (256 EACH)), 256 threads. */
+/* Multiplies a row with its gate, or with the gate's sigmoid. x [T, n], gate [T]. Grid (T, n / (256 EACH)), 256
+ * threads. */
 template <int EACH> __global__ __launch_bounds__(THREADS) static void gate_rows_kernel(tri_gate_rows_args a) {
   int t = blockIdx.x, j = first_element<EACH>();
   float x[EACH];
@@ -119,7 +120,7 @@ template <int EACH> __global__ __launch_bounds__(THREADS) static void gate_rows_
   wait_for_previous();
   if (j >= a.x.cols) return;
   load_each(a.x, t, j, x);
-  float factor = 1 / (1 + expf(-a.gate[t]));
+  float factor = a.plain ? a.gate[t] : 1 / (1 + expf(-a.gate[t]));
 #pragma unroll
   for (int i = 0; i < EACH; i++) x[i] *= factor;
   store_each(a.x, t, j, x);
