@@ -22,7 +22,12 @@ typedef enum tri_norm_kind { TRI_NORM_LAYER, TRI_NORM_RMS } tri_norm_kind;
 typedef enum tri_rope_kind { TRI_ROPE_FIXED, TRI_ROPE_DYNAMIC, TRI_ROPE_BY_LENGTH } tri_rope_kind;
 
 /* How a router's logits become scores; see tri_moe_route_args. */
-typedef enum tri_moe_score { TRI_MOE_SOFTMAX, TRI_MOE_SIGMOID, TRI_MOE_TOPK_SOFTMAX } tri_moe_score;
+typedef enum tri_moe_score {
+  TRI_MOE_SOFTMAX,
+  TRI_MOE_SIGMOID,
+  TRI_MOE_TOPK_SOFTMAX,
+  TRI_MOE_SPARSEMIXER
+} tri_moe_score;
 
 /* INT8: the matrices of linear layers are int8 in memory. W8A8: what they are multiplied with is rounded to int8, too.
  * FP8: they are FP8 e4m3, as the checkpoint has them or else rounded with a scale for each output. NONE: everything is

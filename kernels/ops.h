@@ -119,7 +119,7 @@ typedef struct tri_head_linear_args {
  * cos/sin(positions[t] * inv_freq[i]), product and function in float32 as the reference implementations have it. FIXED:
  * inv_freq. DYNAMIC (dynamic NTK): for rope_len <= original_max_len inv_freq, else base is stretched to base * (factor
  * * len / original - (factor - 1))^(d / (d - 2)) with d = rotary_dim. BY_LENGTH (longrope): inv_freq up to
- * original_max_len, inv_freq_long beyond.
+ * original_max_len, inv_freq_long and attention_scale_long beyond.
  *
  * q_scale, where it is given: q_scale[t] = 1 + q_scale_beta * ln(1 + floor((positions[t] + q_scale_offset) /
  * q_scale_every)), which queries are multiplied with (Llama 4's temperature, Nakanishi, 2025). */
@@ -129,7 +129,7 @@ typedef struct tri_rope_angles_args {
   const float *inv_freq_long;          /* BY_LENGTH only */
   tri_rope_kind kind;
   int num_tokens, rotary_dim, original_max_len;
-  float base, factor, attention_scale;
+  float base, factor, attention_scale, attention_scale_long;
   float *cos, *sin; /* [T, rotary_dim / 2] */
   float q_scale_beta;
   int q_scale_offset, q_scale_every; /* every: at least 1 */
@@ -256,10 +256,13 @@ typedef struct tri_expert_tally {
 } tri_expert_tally;
 
 /* Which experts each token goes to, and with what weights. Scores: SOFTMAX over all experts (Mixtral, OLMoE, Qwen,
- * DeepSeek-V2), SIGMOID of each (DeepSeek-V3), TOPK_SOFTMAX the logits themselves (gpt-oss). Chosen are the top_k with
+ * DeepSeek-V2), SIGMOID of each (DeepSeek-V3), TOPK_SOFTMAX the logits themselves (gpt-oss), and so does
+ * SPARSEMIXER (Phi-3.5-MoE). Chosen are the top_k with
  * the best score + bias, of equal ones the lowest ids; they come best first. Their weights are the scores without the
  * bias (TOPK_SOFTMAX: the softmax of the chosen logits), divided by their sum with renormalize (SIGMOID: by the sum +
- * 1e-20), times scale.
+ * 1e-20), times scale. SPARSEMIXER, without renormalize: a choice's weight is its part of a softmax over it and those
+ * that were not chosen before it, without those whose logit x is lower than its own, y, by more than 2 jitter times the
+ * larger of |x| and y (Liu et al., "GRIN", 2024, as at inference).
  *
  * Groups (DeepSeek-V3, section 2.1.2): the experts are num_groups equal runs, and only those of the top_groups best
  * runs can be chosen. A run is as good as the sum of its group_best best score + bias (V3: 2, V2: 1). Experts of other
@@ -281,7 +284,7 @@ typedef struct tri_moe_route_args {
   int top_k;
   int num_groups, top_groups, group_best; /* num_groups 1: no groups, the others mean nothing */
   bool renormalize;
-  float scale;
+  float scale, jitter;           /* jitter: of SPARSEMIXER */
   int first_expert, num_experts; /* with a map only; of slots, where there are any */
   const int32_t *slots;          /* [E, 1 + most_copies] of each expert: how many it has, then they; or NULL */
   int most_copies;

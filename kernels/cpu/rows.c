@@ -142,13 +142,14 @@ static void rope_angles_share(const row_run *r, int begin, int end) {
   float *inv_freq = (float *)r->be->workspace + (size_t)r->thread * tri_round_up((size_t)a->rotary_dim, 16);
   for (int t = begin; t < end; t++) {
     if (a->rope_len[t] != known || t == begin) tri_ref_rope_frequencies(a, known = a->rope_len[t], inv_freq);
+    float scale = tri_ref_rope_scale(a, a->rope_len[t]);
     if (a->q_scale) a->q_scale[t] = tri_formula_q_scale(a, a->positions[t]);
     float *co = a->cos + (size_t)t * (size_t)half, *si = a->sin + (size_t)t * (size_t)half;
     for (int i = 0; i < half; i++) {
       float angle = (float)a->positions[t] * inv_freq[i], sine, cosine;
       sincosf(angle, &sine, &cosine);
-      co[i] = a->attention_scale * cosine;
-      si[i] = a->attention_scale * sine;
+      co[i] = scale * cosine;
+      si[i] = scale * sine;
     }
   }
 }

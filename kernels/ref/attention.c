@@ -19,6 +19,11 @@ void tri_ref_rope_frequencies(const tri_rope_angles_args *a, int rope_len, float
   }
 }
 
+float tri_ref_rope_scale(const tri_rope_angles_args *a, int rope_len) {
+  bool beyond = a->kind == TRI_ROPE_BY_LENGTH && rope_len > a->original_max_len;
+  return beyond ? a->attention_scale_long : a->attention_scale;
+}
+
 tri_status tri_ref_rope_angles_plan(tri_backend *be, const tri_rope_angles_args *a, tri_op_plan *plan) {
   (void)be;
   *plan = (tri_op_plan){.workspace = (size_t)(a->rotary_dim > 0 ? a->rotary_dim : 0) * sizeof(float)};
@@ -34,11 +39,12 @@ void tri_ref_rope_angles_launch(tri_backend *be, const tri_op_plan *plan, const 
   float *inv_freq = be->workspace;
   for (int t = 0; t < a->num_tokens; t++) {
     tri_ref_rope_frequencies(a, a->rope_len[t], inv_freq);
+    float scale = tri_ref_rope_scale(a, a->rope_len[t]);
     if (a->q_scale) a->q_scale[t] = tri_formula_q_scale(a, a->positions[t]);
     for (int i = 0; i < half; i++) {
       float angle = (float)a->positions[t] * inv_freq[i];
-      a->cos[(size_t)t * (size_t)half + (size_t)i] = (float)(a->attention_scale * cos(angle));
-      a->sin[(size_t)t * (size_t)half + (size_t)i] = (float)(a->attention_scale * sin(angle));
+      a->cos[(size_t)t * (size_t)half + (size_t)i] = (float)(scale * cos(angle));
+      a->sin[(size_t)t * (size_t)half + (size_t)i] = (float)(scale * sin(angle));
     }
   }
 }

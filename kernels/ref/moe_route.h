@@ -22,7 +22,8 @@ TRI_FORMULA void scores_of(const tri_moe_route_args *a, const float *logits, dou
     switch (kind) {
     case TRI_MOE_SOFTMAX: sum += score[e] = exp(logits[e] - max); break;
     case TRI_MOE_SIGMOID: score[e] = 1 / (1 + exp(-(double)logits[e])); break;
-    case TRI_MOE_TOPK_SOFTMAX: score[e] = logits[e]; break;
+    case TRI_MOE_TOPK_SOFTMAX:
+    case TRI_MOE_SPARSEMIXER: score[e] = logits[e]; break;
     }
   }
   for (int e = 0; e < n && kind == TRI_MOE_SOFTMAX; e++) score[e] /= sum;
@@ -75,6 +76,17 @@ TRI_FORMULA void take_best(const double *choice, int n, int k, int32_t *ids) {
   }
 }
 
+/* The weight of choice c under SPARSEMIXER. */
+TRI_FORMULA double sparse_weight(const tri_moe_route_args *a, const double *score, const int32_t *ids, int c) {
+  double own = score[ids[c]], sum = 0;
+  for (int e = 0; e < a->logits.cols; e++) {
+    bool out = (own - score[e]) / fmax(fabs(score[e]), own) > 2 * (double)a->jitter;
+    for (int i = 0; i < c; i++) out |= ids[i] == e;
+    if (!out) sum += exp(score[e] - own);
+  }
+  return 1 / sum;
+}
+
 TRI_FORMULA void weights_of(const tri_moe_route_args *a, const double *score, const int32_t *ids, float *weights) {
   double sum = 0, top = score[ids[0]];
   for (int c = 1; c < a->top_k; c++) top = fmax(top, score[ids[c]]); /* with a bias the first need not be the largest */
@@ -87,6 +99,10 @@ TRI_FORMULA void weights_of(const tri_moe_route_args *a, const double *score, co
       sum = 1;
   }
   for (int c = 0; c < a->top_k; c++) {
+    if (a->score == TRI_MOE_SPARSEMIXER) {
+      weights[c] = (float)(sparse_weight(a, score, ids, c) * a->scale);
+      continue;
+    }
     double w = softmax ? exp(score[ids[c]] - top) : score[ids[c]];
     weights[c] = (float)(w / sum * a->scale);
   }

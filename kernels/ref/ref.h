@@ -55,6 +55,8 @@ double tri_ref_sample_weights(const tri_sample_params *p, const float *adjusted,
 /* inv_freq of one token under its rotary scaling; the same bits in every host backend, because at long positions one
  * unit in the last place of the frequency is a visible angle. */
 void tri_ref_rope_frequencies(const tri_rope_angles_args *a, int rope_len, float *inv_freq);
+/* Returns what cosines and sines are multiplied with. */
+float tri_ref_rope_scale(const tri_rope_angles_args *a, int rope_len);
 
 /* An element of a weight as a number. */
 static inline double tri_ref_weight_at(const tri_weight *w, size_t row, size_t col) {

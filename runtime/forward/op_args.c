@@ -82,6 +82,7 @@ static tri_rope_angles_args angles_of(const tri_walk *w, const tri_rope *r, tri_
       .base = r->base,
       .factor = r->factor,
       .attention_scale = r->attention_scale,
+      .attention_scale_long = r->attention_scale_long,
       .cos = tri_angles_of(w, cosines),
       .sin = tri_angles_of(w, sines),
   };
@@ -318,6 +319,7 @@ tri_moe_route_args tri_route_of(const tri_walk *w, const tri_layer *y) {
       .group_best = (int)m->group_best,
       .renormalize = m->renormalize,
       .scale = (float)m->scale,
+      .jitter = (float)m->jitter,
       .first_expert = f->cfg.shard.slots.first,
       .num_experts = f->cfg.shard.slots.count,
       .slots = f->slots ? f->slots + layer * table : NULL,

@@ -50,6 +50,7 @@
   X(opt)                                                                                                               \
   X(phi)                                                                                                               \
   X(phi3)                                                                                                              \
+  X(phimoe)                                                                                                            \
   X(qwen2)                                                                                                             \
   X(qwen2_moe)                                                                                                         \
   X(qwen3)                                                                                                             \

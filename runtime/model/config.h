@@ -83,8 +83,8 @@ typedef struct tri_moe {
   tri_moe_score score;
   bool renormalize, router_bias, choice_bias, expert_bias;
   bool scale_input; /* a token's weight, of one expert, multiplies what the expert reads */
-  /* scale: of the weights. glu_limit: clamps gate and up of SWIGLU_OAI. */
-  double scale, glu_limit;
+  /* scale: of the weights. glu_limit: clamps gate and up of SWIGLU_OAI. jitter: of SPARSEMIXER. */
+  double scale, glu_limit, jitter;
   /* Experts of the top_groups best of num_groups runs alone are chosen, a run being as good as its group_best best. */
   int64_t num_groups, top_groups, group_best;
 } tri_moe;
@@ -103,9 +103,10 @@ typedef struct tri_rope {
   tri_rope_kind kind;
   int rotary_dim;
   bool interleaved;
-  float base, factor;    /* DYNAMIC */
-  int original_max_len;  /* DYNAMIC, BY_LENGTH */
-  float attention_scale; /* multiplies cos and sin (YaRN section 3.4, LongRoPE) */
+  float base, factor;         /* DYNAMIC */
+  int original_max_len;       /* DYNAMIC, BY_LENGTH */
+  float attention_scale;      /* multiplies cos and sin (YaRN section 3.4, LongRoPE) */
+  float attention_scale_long; /* BY_LENGTH: beyond original_max_len */
   float inv_freq[TRI_MAX_ROTARY / 2];
   float inv_freq_long[TRI_MAX_ROTARY / 2]; /* BY_LENGTH */
 } tri_rope;
@@ -164,6 +165,7 @@ typedef struct tri_attention_config {
   bool has_local_rope;          /* LOCAL layers have a table of their own */
   tri_rope local_rope;          /* FIXED */
   double local_rope_theta;      /* 0: rope_theta */
+  bool has_rope_mscales;        /* LongRoPE's section names the scales of cos and sin, short_mscale and long_mscale */
   bool global_no_rope;          /* of a model with a window the other layers are NO_ROPE */
   double partial_rotary_factor; /* share of each head that rotates */
   int64_t rotary_dim;           /* the same as a number, where a family says it so */

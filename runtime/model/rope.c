@@ -15,7 +15,7 @@
 /* The numbers a scaling section may carry; NaN where absent. */
 struct params {
   double theta, factor, partial, low_freq, high_freq, original, attention, beta_fast, beta_slow, mscale, mscale_all_dim,
-      q_scale;
+      q_scale, short_mscale, long_mscale;
   bool truncate;
   const tri_json *short_factor, *long_factor;
 };
@@ -47,11 +47,14 @@ static tri_status read_key(void *ctx, const char *key, const tri_json *value) {
       {"mscale", &p->mscale, 0, 1e6},
       {"mscale_all_dim", &p->mscale_all_dim, 0, 1e6},
       {"llama_4_scaling_beta", &p->q_scale, 0, 1e3},
+      {"short_mscale", &p->short_mscale, 1e-6, 1e6},
+      {"long_mscale", &p->long_mscale, 1e-6, 1e6},
   };
   char field[TRI_ERROR_FIELD];
   snprintf(field, sizeof field, "%s.%.40s", s->name, key);
   if (!strcmp(key, "rope_type") || !strcmp(key, "type") || tri_json_kind_of(value) == TRI_JSON_NULL) return TRI_OK;
-  for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+  bool foreign = !s->c->attention.has_rope_mscales && tri_has_word("short_mscale long_mscale", key);
+  for (size_t i = 0; i < sizeof numbers / sizeof *numbers && !foreign; i++)
     if (!strcmp(key, numbers[i].name))
       return tri_config_read_number(field, value, numbers[i].min, numbers[i].max, numbers[i].to, s->err);
   if (!strcmp(key, "truncate"))
@@ -130,8 +133,13 @@ static void scale_yarn(tri_rope *r, int half, const struct params *p, double the
     r->attention_scale = (float)yarn_mscale(p->factor, 1);
 }
 
-/* LongRoPE: a factor for each frequency, from one list up to the original length and from another beyond it. */
-static tri_status scale_longrope(tri_rope *r, int half, struct params *p, tri_error *err) {
+static tri_status require(double v, const char *key, const char *type, tri_error *err) {
+  return isnan(v) ? tri_fail(err, TRI_INVALID_ARGUMENT, key, "rope type %s needs %s", type, key) : TRI_OK;
+}
+
+/* LongRoPE: a factor for each frequency, from one list up to the original length and from another beyond it. mscales:
+ * and for cos and sin, instead of one that follows from the lengths. */
+static tri_status scale_longrope(tri_rope *r, int half, struct params *p, bool mscales, tri_error *err) {
   double short_f[TRI_MAX_ROTARY / 2], long_f[TRI_MAX_ROTARY / 2];
   TRI_CHECK(read_factors(p->short_factor, "rope_scaling.short_factor", half, short_f, err));
   TRI_CHECK(read_factors(p->long_factor, "rope_scaling.long_factor", half, long_f, err));
@@ -144,11 +152,13 @@ static tri_status scale_longrope(tri_rope *r, int half, struct params *p, tri_er
     r->attention_scale = (float)p->attention;
   else if (p->factor > 1)
     r->attention_scale = (float)sqrt(1 + log(p->factor) / log(p->original));
+  r->attention_scale_long = r->attention_scale;
+  if (!mscales) return TRI_OK;
+  TRI_CHECK(require(p->short_mscale, "rope_scaling.short_mscale", "longrope", err));
+  TRI_CHECK(require(p->long_mscale, "rope_scaling.long_mscale", "longrope", err));
+  r->attention_scale = (float)p->short_mscale;
+  r->attention_scale_long = (float)p->long_mscale;
   return TRI_OK;
-}
-
-static tri_status require(double v, const char *key, const char *type, tri_error *err) {
-  return isnan(v) ? tri_fail(err, TRI_INVALID_ARGUMENT, key, "rope type %s needs %s", type, key) : TRI_OK;
 }
 
 /* Computes the tables of one kind. max_position_embeddings stands for the original length where the file does not have
@@ -167,7 +177,7 @@ static tri_status apply(const tri_model_config *c, tri_rope *r, const char *type
     if (original_given) p->factor = (double)c->max_position_embeddings / p->original;
     TRI_CHECK(require(p->factor, "rope_scaling.factor", type, err));
     r->original_max_len = (int)p->original;
-    return scale_longrope(r, half, p, err);
+    return scale_longrope(r, half, p, c->attention.has_rope_mscales, err);
   }
   TRI_CHECK(require(p->factor, "rope_scaling.factor", type, err));
   if (!strcmp(type, "linear")) {
@@ -261,6 +271,8 @@ static tri_status make_table(tri_model_config *c, const tri_json *root, const tr
                      .original = NAN,
                      .attention = NAN,
                      .q_scale = NAN,
+                     .short_mscale = NAN,
+                     .long_mscale = NAN,
                      .beta_fast = 32,
                      .beta_slow = 1,
                      .truncate = true};

@@ -25,7 +25,7 @@ static void check_stored(const tri_stored *s) {
 static void check_rope(const tri_model_config *c, const tri_rope *r) {
   need(r->rotary_dim >= 2 && r->rotary_dim % 2 == 0 && r->rotary_dim <= TRI_MAX_ROTARY &&
        r->rotary_dim <= c->attention.head_dim);
-  need(isfinite(r->attention_scale) && r->original_max_len >= 0);
+  need(isfinite(r->attention_scale) && isfinite(r->attention_scale_long) && r->original_max_len >= 0);
   for (int i = 0; i < r->rotary_dim / 2; i++) need(isfinite(r->inv_freq[i]) && r->inv_freq[i] >= 0);
   for (int i = 0; r->kind == TRI_ROPE_BY_LENGTH && i < r->rotary_dim / 2; i++)
     need(isfinite(r->inv_freq_long[i]) && r->inv_freq_long[i] >= 0);
@@ -44,6 +44,8 @@ static void check(const tri_model_config *c) {
   need(!c->head.has_classifier || (c->encoder && c->head.num_labels >= 1));
   need(c->bos_token_id >= -1 && c->bos_token_id <= UINT32_MAX);
   if (c->attention.position == TRI_POS_ROPE) check_rope(c, &c->attention.rope);
+  need(!(c->attention.q_scale.beta > 0) || (c->attention.q_scale.every >= 1 && c->attention.q_scale.offset >= 0));
+  need(c->attention.index_topk >= 0 && c->moe.jitter >= 0 && (!c->moe.scale_input || c->moe.top_k == 1));
   if (c->attention.has_local_rope) check_rope(c, &c->attention.local_rope);
   need(!c->attention.has_local_rope || c->attention.local_rope.kind == TRI_ROPE_FIXED);
   tri_shard s;

@@ -390,7 +390,8 @@ void oc_case_rope_angles(oc *c, int i) {
   int tokens = some_rows(c, i), dim = i % 5 == 0 ? oc_range(c, 2, 40) * 2 : (i % 4 + 1) * 32;
   size_t half = (size_t)dim / 2, count = (size_t)tokens * half;
   tri_rope_angles_args a = {.kind = (tri_rope_kind)(i % 3), .num_tokens = tokens, .rotary_dim = dim};
-  a.original_max_len = 4096, a.base = 10000, a.factor = 2.5f, a.attention_scale = oc_chance(c, 50) ? 1 : 1.19f;
+  a.original_max_len = 4096, a.base = 10000, a.factor = 2.5f, a.attention_scale = oc_chance(c, 50) ? 1 : 1.19f,
+  a.attention_scale_long = 1.3f;
   float *inv = oc_host(c, half * sizeof *inv), *longer = oc_host(c, half * sizeof *longer);
   for (size_t j = 0; j < half; j++) {
     inv[j] = powf(10000, -2.0f * (float)j / (float)dim);

@@ -180,7 +180,7 @@ void oc_case_moe_route(oc *c, int i) {
   if (i % 20 == 18) tokens = oc_range(c, 500, 700); /* around what one launch does */
   if (i == 39) e = 32, tokens = 9000;               /* and far beyond, more than 65,536 choices */
   if (i % 25 == 11) e = 320;                        /* more than a warp has in registers */
-  tri_moe_route_args a = {.score = (tri_moe_score)(i % 3), .scale = oc_chance(c, 50) ? 1 : 2.5f};
+  tri_moe_route_args a = {.score = (tri_moe_score)(i % 4), .jitter = 0.2f, .scale = oc_chance(c, 50) ? 1 : 2.5f};
   choose_groups(c, &a, e, i % 6 == 5 ? 40 : 9);
   if (i == 39) a.top_k = 8, a.num_groups = 1;
   a.renormalize = oc_chance(c, 50);

@@ -18,8 +18,8 @@ static tri_backend *reference(void) {
   return be;
 }
 
-/* The routers of Hugging Face transformers (Mixtral, OLMoE, gpt-oss, DeepSeek-V3, DeepSeek-V2), followed step by step
- * in double on the logits and biases below. */
+/* The routers of Hugging Face transformers (Mixtral, OLMoE, gpt-oss, DeepSeek-V3, DeepSeek-V2, Phi-3.5-MoE), followed
+ * step by step in double on the logits and biases below. */
 static const struct {
   const char *name;
   tri_moe_route_args args;
@@ -61,6 +61,11 @@ static const struct {
      false,
      {{4, 13, 6}, {1, 10, 3}},
      {{3.38135217f, 3.03102449f, 2.11599612f}, {3.31188881f, 2.96875795f, 2.07252706f}}},
+    {"phi-3.5-moe", /* of which one more than it has is chosen */
+     {.score = TRI_MOE_SPARSEMIXER, .top_k = 3, .num_groups = 1, .scale = 1, .jitter = 0.1f},
+     false,
+     {{4, 13, 6}, {1, 10, 3}},
+     {{0.527316523f, 1, 0.527316523f}, {0.527316523f, 1, 0.527316523f}}},
 };
 
 START_TEST(routes_as_the_models_do) {
@@ -147,7 +152,7 @@ START_TEST(logits_that_are_no_numbers_choose_some_expert) {
   float logits[4] = {NAN, NAN, NAN, NAN}, weights[3];
   int32_t experts[3];
   tri_backend *be = reference();
-  for (int score = TRI_MOE_SOFTMAX; score <= TRI_MOE_TOPK_SOFTMAX; score++)
+  for (int score = TRI_MOE_SOFTMAX; score <= TRI_MOE_SPARSEMIXER; score++)
     for (int groups = 1; groups <= 2; groups++)
       for (int numbers = 0; numbers < 3; numbers++) {
         tri_moe_route_args a = {.logits = {logits, 1, 4, 4}, .score = (tri_moe_score)score, .top_k = 2, .scale = 1};

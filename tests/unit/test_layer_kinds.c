@@ -218,6 +218,40 @@ START_TEST(wrong_scales_of_queries_are_refused) {
 }
 END_TEST
 
+/* ---- cosines and sines scaled by the length ---- */
+
+#define LONGROPE                                                                                                       \
+  "\"type\":\"longrope\",\"original_max_position_embeddings\":128,\"short_factor\":[1,1,1,1,1,1,1,1],"                 \
+  "\"long_factor\":[2,2,2,2,2,2,2,2]"
+
+START_TEST(longrope_names_its_scales) {
+  tri_model_config c = accept("phimoe", "\"rope_scaling\":{" LONGROPE ",\"short_mscale\":1.25,\"long_mscale\":1.5},"
+                                        "\"router_jitter_noise\":0.25,\"attention_bias\":true,\"lm_head_bias\":true");
+  ck_assert_int_eq(c.attention.rope.kind, TRI_ROPE_BY_LENGTH);
+  ck_assert_float_eq(c.attention.rope.attention_scale, 1.25f);
+  ck_assert_float_eq(c.attention.rope.attention_scale_long, 1.5f);
+  ck_assert(c.moe.jitter == 0.25 && c.head.bias && c.attention.bias && c.attention.o_bias);
+  c = accept("phi3", "\"rope_scaling\":{" LONGROPE "}"); /* without: one for all lengths */
+  ck_assert_float_eq(c.attention.rope.attention_scale, c.attention.rope.attention_scale_long);
+  ck_assert(accept("phimoe", "").moe.jitter == 0.01);
+}
+END_TEST
+
+START_TEST(wrong_scales_of_longrope_are_refused) {
+  refuse("phimoe", "\"rope_scaling\":{" LONGROPE ",\"long_mscale\":1.5}", TRI_INVALID_ARGUMENT,
+         "rope_scaling.short_mscale");
+  refuse("phimoe", "\"rope_scaling\":{" LONGROPE ",\"short_mscale\":1.5}", TRI_INVALID_ARGUMENT,
+         "rope_scaling.long_mscale");
+  refuse("phimoe", "\"rope_scaling\":{" LONGROPE ",\"short_mscale\":0,\"long_mscale\":1.5}", TRI_OUT_OF_RANGE,
+         "rope_scaling.short_mscale");
+  refuse("phi3", "\"rope_scaling\":{" LONGROPE ",\"short_mscale\":1.25,\"long_mscale\":1.5}", TRI_UNKNOWN_FIELD,
+         "rope_scaling.short_mscale");
+  refuse("phimoe", "\"num_experts_per_tok\":1", TRI_OUT_OF_RANGE, "num_experts_per_tok");
+  refuse("phimoe", "\"router_jitter_noise\":-0.1", TRI_OUT_OF_RANGE, "router_jitter_noise");
+  refuse("phimoe", "\"lm_head_bias\":1", TRI_INVALID_ARGUMENT, "lm_head_bias");
+}
+END_TEST
+
 /* ---- chosen keys ---- */
 
 static const struct {
@@ -330,6 +364,8 @@ Suite *suite_layer_kinds(void) {
   tcase_add_test(c, wrong_sections_are_refused);
   tcase_add_test(c, queries_are_scaled);
   tcase_add_test(c, wrong_scales_of_queries_are_refused);
+  tcase_add_test(c, longrope_names_its_scales);
+  tcase_add_test(c, wrong_scales_of_longrope_are_refused);
   tcase_add_loop_test(c, sequences_end_where_keys_are_chosen, 0, sizeof chosen / sizeof *chosen);
   tcase_add_test(c, wrong_choices_are_refused);
   tcase_add_test(c, text_parts_are_models);

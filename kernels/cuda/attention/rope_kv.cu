@@ -24,7 +24,8 @@ __global__ __launch_bounds__(THREADS) static void rope_angles_kernel(tri_rope_an
   else
     f = a.kind == TRI_ROPE_BY_LENGTH && beyond ? a.inv_freq_long[i] : a.inv_freq[i];
   double angle = (double)__fmul_rn((float)a.positions[t], f);
-  float y = (float)(a.attention_scale * (sine ? sin(angle) : cos(angle)));
+  float scale = a.kind == TRI_ROPE_BY_LENGTH && beyond ? a.attention_scale_long : a.attention_scale;
+  float y = (float)(scale * (sine ? sin(angle) : cos(angle)));
   wait_for_previous();
   if (a.q_scale && !number) a.q_scale[t] = tri_formula_q_scale(&a, a.positions[t]);
   (sine ? a.sin : a.cos)[(size_t)t * (size_t)half + (size_t)i] = y;

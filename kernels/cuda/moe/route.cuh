@@ -177,10 +177,15 @@ __device__ static void take_best_by_warp(const token_room &r, int n, int top_k, 
 }
 
 /* weights_of of the reference from the chosen scores. */
-__device__ static void weigh(const tri_moe_route_args &a, const token_room &r, float *weights) {
+__device__ static void weigh(const tri_moe_route_args &a, const token_room &r, const int32_t *ids, float *weights) {
   bool softmax = tri_moe_score_of(&a) == TRI_MOE_TOPK_SOFTMAX;
   int lane = threadIdx.x % WARP;
   double top = r.value[0], sum = 0;
+  if (a.score == TRI_MOE_SPARSEMIXER) {
+    for (int c = lane; c < a.top_k; c += WARP) weights[c] = (float)(sparse_weight(&a, r.score, ids, c) * a.scale);
+    __syncwarp();
+    return;
+  }
   for (int c = 1; c < a.top_k; c++) top = fmax(top, r.value[c]);
   __syncwarp();
   for (int c = lane; softmax && c < a.top_k; c += WARP) r.value[c] = exp(r.value[c] - top);
@@ -227,7 +232,7 @@ __device__ static bool route_numbers(const tri_moe_route_args &a, int t, double 
   } else if ((chosen = __all_sync(ALL_LANES, score_token(a, logits, r)))) {
     if (a.num_groups > 1) cut_groups_by_warp(a, r);
     take_best_by_warp(r, a.logits.cols, a.top_k, ids);
-    weigh(a, r, weights);
+    weigh(a, r, ids, weights);
   }
   __syncwarp();
   for (int c = lane; chosen && a.slots && c < a.top_k; c += WARP) ids[c] = tri_moe_slot_of(&a, t, ids[c]);

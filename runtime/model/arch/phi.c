@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Phi (1, 1.5, 2): LayerNorm, partial rotary halves, attention and MLP side by side after one norm, biases throughout.
- * Phi-3 and Phi-4: Llama with fused projections, a sliding window and LongRoPE. */
+ * Phi-3 and Phi-4: Llama with fused projections, a sliding window and LongRoPE. Phi-3.5-MoE: Mixtral with LayerNorm and
+ * biases, whose router gives each choice its part of what was close to it (TRI_MOE_SPARSEMIXER). */
 #include "runtime/model/arch/rules.h"
 
 static const tri_config_key keys[] = {
@@ -54,4 +55,40 @@ const tri_arch tri_arch_phi3 = {
     .keys = keys3,
     .tensors = tensors3,
     .defaults = {TRI_LLAMA_DEFAULTS, .norm.eps = 1e-5, .attention.window_every = 1, .max_position_embeddings = 4096},
+};
+
+/* The router makes two choices, whatever the number. */
+static const tri_config_key moe_keys[] = {
+    TRI_KEYS_LLAMA,
+    TRI_INT_KEY("num_experts_per_tok", moe.top_k, 2, 2),
+    TRI_NUM_KEY("router_jitter_noise", moe.jitter, 0, 1),
+    TRI_KEY_WINDOW,
+    TRI_KEY_ATTENTION_BIAS,
+    TRI_BOOL_KEY("lm_head_bias", head.bias),
+    TRI_INT_KEY("num_local_experts", moe.num_experts, 1, 4096),
+    TRI_IGNORED_KEYS("output_router_logits router_aux_loss_coef input_jitter_noise"), /* of training */
+    {0}};
+
+static const tri_tensor_rule moe_tensors[] = {
+    TRI_RULES_LLAMA_ENDS,
+    TRI_RULE_IF("lm_head.bias", HEAD_BIAS, head.bias),
+    TRI_RULES_LLAMA_ATTENTION,
+    TRI_RULES_LLAMA_NORMS,
+    TRI_RULE("layers.%d.block_sparse_moe.gate.weight", ROUTER),
+    TRI_RULES_EXPERTS("layers.%d.block_sparse_moe.experts.%d.", "w1", "w3", "w2"),
+    {0},
+};
+
+const tri_arch tri_arch_phimoe = {
+    .model_type = "phimoe",
+    .class_names = {"PhimoeForCausalLM", "PhiMoEForCausalLM"},
+    .prefix = "model.",
+    .keys = moe_keys,
+    .tensors = moe_tensors,
+    .defaults =
+        {TRI_LAYER_NORM_DEFAULTS, .mlp.act = TRI_ACT_SILU, .mlp.gated = true, .attention.position = TRI_POS_ROPE,
+         .attention.num_kv_heads = 8, .attention.rope_theta = 1e6, .attention.window_every = 1,
+         .attention.has_rope_mscales = true,
+         .moe = {.all_layers = true, .num_experts = 16, .top_k = 2, .score = TRI_MOE_SPARSEMIXER, .jitter = 0.01},
+         .max_position_embeddings = 4096 * 32},
 };
