@@ -7,7 +7,7 @@
 #                (77) where there is none
 #   cuda-streamed  one rank on a device, every decoder with its weights from the host's memory or from packs
 #   cuda-experts-N  every model with experts over 2 or 4 devices, its experts shared, in shards and without
-#   cuda-TPxPP   so many ranks, each on a device of its own, in float32
+#   cuda-TPxPP   so many ranks, each on a device of its own, in float32, and FP8 as it is stored
 #   cuda-replays  one rank on a device, in float16: 10,000 decode steps of every decoder, most of them replayed, with
 #                the same bits
 #   cuda-bf16-sums-N  2 or 4 tensor ranks, in bfloat16 with their sums in it, as those of long prompts are
@@ -528,6 +528,8 @@ on_cuda_streamed() {
   every "$encoders" 0 --backend cuda --dtype float32 --chunk 5 --offload-weights cpu --gpu-layers 1 --forward-chunk 3
   every "$encoders" 0 --backend cuda --dtype float32 --offload-weights nvme --nvme-path "$packs" --offload-prefetch-step 3
   every "$encoders" 0 --backend cuda --quantization int8 --limit 6e-2 --offload-weights nvme --nvme-path "$packs/a,$packs/b"
+  stored '' 0 --backend cuda --dtype float16 --offload-weights cpu
+  stored '' 0 --backend cuda --dtype float16 --offload-weights nvme --nvme-path "$packs/c" --offload-prefetch-step 3
 }
 
 on_cuda_gather() {
@@ -595,6 +597,8 @@ cuda-experts-2)
   for form in auto coordinated allgather; do
     experts 1 1 2 -ep 2 --all2all-backend $form --backend cuda --dtype float32 --exchange-rows 7
   done
+  stored "$dense" 2 -tp 2 -ep 2 --backend cuda --dtype float16
+  stored "$dense" 2 -dp 2 -ep 2 --all2all-backend auto --backend cuda --dtype float16
   ;;
 cuda-experts-4)
   experts 4 1 1 -ep 4 --backend cuda --dtype float32
@@ -607,6 +611,7 @@ cuda-*x*)
   tp=${layout%x*} pp=${layout#*x} whole=
   [ "$pp" = 1 ] || whole='t5_odd t5_plain bart_odd marian_odd' # encoder-decoders are not cut into stages
   every "$whole" $((tp * pp)) -tp "$tp" -pp "$pp" --backend cuda --dtype float32
+  stored "$whole" $((tp * pp)) -tp "$tp" -pp "$pp" --backend cuda --dtype float16
   ;;
 *x*)
   tp=${what%x*} pp=${what#*x}
