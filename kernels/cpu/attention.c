@@ -83,8 +83,9 @@ tri_status tri_cpu_attention_plan(tri_backend *be, const tri_attention_args *a, 
 
 /* The keys that a token of the sequence sees: begin .. end - 1. */
 static void visible(const tri_attention_args *a, const tile *t, int token, int *begin, int *end) {
-  *end = a->causal ? t->context - t->tokens + token + 1 : t->context;
-  *begin = tri_first_key(a->window, a->chunked, *end - 1);
+  int position = t->context - t->tokens + token;
+  *begin = tri_first_key(a->window, a->chunked, position);
+  *end = tri_last_key(a->causal, a->window, position, t->context) + 1;
 }
 
 static void load_queries(const attention_run *r, const tile *t, tile_state *s) {

@@ -212,8 +212,8 @@ void tri_ref_attention_launch(tri_backend *be, const tri_op_plan *plan, const tr
     int start = b->seq_start[s], end = b->seq_start[s + 1], context = b->context_len[s];
     const int32_t *kv_blocks = tri_batch_blocks(b, s);
     for (int t = start; t < end; t++) {
-      int position = context - (end - t), last = a->causal ? position : context - 1;
-      int first = tri_first_key(a->window, a->chunked, last);
+      int position = context - (end - t), first = tri_first_key(a->window, a->chunked, position),
+          last = tri_last_key(a->causal, a->window, position, context);
       for (int h = 0; h < a->num_heads; h++) attend(a, kv_blocks, t, h, position, first, last, be->workspace);
     }
   }

@@ -52,22 +52,27 @@ static void destroy(world *w) {
   *w = (world){0};
 }
 
-static int first_seen(const tri_attention_shape *s, int last) {
-  if (!s->window) return 0;
-  if (s->chunked) return last / s->window * s->window;
-  return last < s->window ? 0 : last - s->window + 1;
-}
-
 static int seq_of(const world *w, int row) {
   int s = 0;
   while (w->start[s + 1] <= row) s++;
   return s;
 }
 
+/* The keys that a token sees: before it a window, after it nothing, all or as many. */
+static int first_of(const tri_attention_shape *s, int position) {
+  if (s->window && s->chunked) return position / s->window * s->window;
+  return s->window && position >= s->window ? position - s->window + 1 : 0;
+}
+static int last_of(const world *w, const tri_attention_shape *s, int seq, int position) {
+  int end = w->context[seq] - 1;
+  if (s->causal) return position;
+  return s->window && position + s->window - 1 < end ? position + s->window - 1 : end;
+}
+
 /* Checks that the parts of a row, of which p is one, have the keys that it sees, in their order. */
 static void check_context(const world *w, const tri_attention_shape *s, const tri_attention_part *p) {
   int seq = seq_of(w, p->row), position = w->context[seq] - (w->start[seq + 1] - p->row);
-  int last = s->causal ? position : w->context[seq] - 1, next = first_seen(s, last);
+  int last = last_of(w, s, seq, position), next = first_of(s, position);
   for (int split = 0; split < p->splits; split++) {
     const tri_attention_part *q = w->parts;
     while (q < w->parts + w->split.num_parts && !(q->row == p->row && q->split == split)) q++;
@@ -138,8 +143,8 @@ static void check_tiles(const world *w, const tri_attention_shape *s) {
     if (t->split) continue;
     ck_assert(t->blocks == w->b.block_start[seq] && t->rows >= 1 && t->rows <= s->rows && t->position == position &&
               t->context == w->context[seq]);
-    int first_last = s->causal ? position : t->context - 1, end = s->causal ? last + 1 : t->context;
-    ck_assert_int_eq(t->first, first_seen(s, first_last));
+    int end = last_of(w, s, seq, last) + 1;
+    ck_assert_int_eq(t->first, first_of(s, position));
     ck_assert_int_eq(t->splits > 1 ? check_tile_parts(w, s, t) : t->end, end);
     for (int r = 0; r < t->rows; r++) {
       ck_assert(seq_of(w, t->row + r) == seq && !seen[t->row + r]);

@@ -29,8 +29,8 @@ __device__ static view view_of(const tri_attention_args &a, const tri_batch &b, 
   v.seq = low;
   v.tokens = b.seq_start[low + 1] - b.seq_start[low];
   v.position = b.context_len[low] - (b.seq_start[low + 1] - t);
-  v.last = a.causal ? v.position : b.context_len[low] - 1;
-  v.first = tri_first_key(a.window, a.chunked, v.last);
+  v.last = tri_last_key(a.causal, a.window, v.position, b.context_len[low]);
+  v.first = tri_first_key(a.window, a.chunked, v.position);
   v.kv_blocks = b.block_table + b.block_start[low];
   return v;
 }

@@ -154,7 +154,8 @@ template <typename T, int GROUP>
 static __device__ __forceinline__ void weigh(const tri_attention_args &a, const prompt_item &item, latent_room &room,
                                              int key0, float (&s)[KEYS / 2], uint32_t (&p)[KEYS / 16][4],
                                              prompt_rows &r, float (&old)[2]) {
-  int first_last = a.causal ? item.tile.position : item.tile.context - 1; /* the last key of the first row */
+  /* the last key of the first row */
+  int first_last = tri_last_key(a.causal, 0, item.tile.position, item.tile.context);
   if (key0 + KEYS - 1 > first_last) mask_scores(a, item, s, key0, r);
   soften_scores(s, r, a.scale * LOG2E, old);
   pack_weights<T>(p, s);

@@ -100,12 +100,11 @@ struct prompt_rows {
 template <int COUNT>
 __device__ static inline void mask_scores(const tri_attention_args &a, const prompt_item &item, float (&s)[COUNT],
                                           int key0, const prompt_rows &r) {
-  int column = key0 + (int)threadIdx.x % 4 * 2, end = item.tile.context - 1;
+  int column = key0 + (int)threadIdx.x % 4 * 2, context = item.tile.context;
 #pragma unroll
   for (int h = 0; h < 2; h++) {
-    int last = a.causal ? item.tile.position + r.token[h] : end, first = tri_first_key(a.window, a.chunked, last);
-    first -= column;
-    last = min(last, end) - column;
+    int position = item.tile.position + r.token[h], first = tri_first_key(a.window, a.chunked, position) - column,
+        last = min(tri_last_key(a.causal, a.window, position, context), context - 1) - column;
 #pragma unroll
     for (int i = 0; i < COUNT / 4; i++)
 #pragma unroll

@@ -91,12 +91,12 @@ __global__ __launch_bounds__(THREADS) static void prefill_mma_kernel(tri_attenti
   const tri_attention_tile t = tiles[blockIdx.y];
   const int32_t *kv_blocks = b.block_table + t.blocks;
   const int end = t.end, begin = t.first / KEYS * KEYS;
-  const int first_last = a.causal ? t.position : t.context - 1; /* the last key of the first row */
+  const int first_last = tri_last_key(a.causal, a.window, t.position, t.context); /* the last key of the first row */
   sight sees[2];
   for (int h = 0; h < 2; h++) {
     int position = t.position + (int)threadIdx.x / WARP * 16 + lane / 4 + h * 8,
-        last = a.causal ? position : t.context - 1;
-    sees[h] = {position, tri_first_key(a.window, a.chunked, last), min(last, t.context - 1), head};
+        last = tri_last_key(a.causal, a.window, position, t.context);
+    sees[h] = {position, tri_first_key(a.window, a.chunked, position), min(last, t.context - 1), head};
   }
   uint32_t q[DEPTH][4];
   rows_state<DEPTH> r;

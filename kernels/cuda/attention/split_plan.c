@@ -11,10 +11,10 @@
  */
 #include "kernels/cuda/attention/split_plan.h"
 
-#include "kernels/visible_keys.h"
-
 #include <math.h>
 #include <string.h>
+
+#include "kernels/visible_keys.h"
 
 /* Tiles of a block where the device is full. While there are fewer than SOME, one block for a multiprocessor keeps its
  * place next to an MMA's; up to MANY there are enough to hide their latencies, and above that as many as there is
@@ -41,14 +41,12 @@ static bool is_prompt(const tri_attention_shape *s, const tri_batch *b, int seq)
   return s->rows && b->seq_start[seq + 1] - b->seq_start[seq] > 1;
 }
 
-static int first_key(const tri_attention_shape *s, int last) { return tri_first_key(s->window, s->chunked, last); }
-
 /* Without lengths every context is as long as the longest, and sees as many keys as any: of a chunk all. */
 static context context_of(const tri_attention_shape *s, const tri_batch *b, int seq, int row) {
   int length = b->context_len ? b->context_len[seq] : b->max_context;
   int position = length - (b->seq_start[seq + 1] - row);
-  int last = s->causal ? position : length - 1;
-  int first = b->context_len ? first_key(s, last) : tri_first_key(s->window, false, last);
+  int last = tri_last_key(s->causal, s->window, position, length);
+  int first = tri_first_key(s->window, b->context_len && s->chunked, position);
   return (context){row, b->block_start[seq], first, last + 1, position};
 }
 
@@ -288,8 +286,8 @@ static void each_tile(const tri_attention_shape *s, const tri_batch *b,
       tri_attention_tile t = {.row = begin + i * s->rows, .blocks = b->block_start[seq], .context = context};
       t.rows = (int32_t)smaller(s->rows, n - i * s->rows);
       t.position = context - n + i * s->rows;
-      t.first = first_key(s, s->causal ? t.position : context - 1);
-      t.end = s->causal ? t.position + t.rows : context;
+      t.first = tri_first_key(s->window, s->chunked, t.position);
+      t.end = tri_last_key(s->causal, s->window, t.position + t.rows - 1, context) + 1;
       t.splits = 1;
       t.place = -1;
       visit(ctx, &t);
