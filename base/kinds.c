@@ -3,7 +3,7 @@
 
 #include <stddef.h>
 
-const char *const tri_pooling_names[] = {"model", "cls", "mean", NULL};
+const char *const tri_pooling_names[] = {"model", "cls", "mean", "last", NULL};
 
 const char *const tri_offload_tier_names[] = {"none", "cpu", "nvme", "auto", NULL};
 

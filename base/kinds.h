@@ -52,7 +52,7 @@ extern const char *const tri_offload_tier_names[]; /* with NULL after the last *
 
 /* How an encoder makes one vector of a sequence's final states. NONE: it does not; in a wish: as the checkpoint does
  * it, which is called "model". */
-typedef enum tri_pooling { TRI_POOL_NONE, TRI_POOL_FIRST, TRI_POOL_MEAN, TRI_NUM_POOLINGS } tri_pooling;
+typedef enum tri_pooling { TRI_POOL_NONE, TRI_POOL_FIRST, TRI_POOL_MEAN, TRI_POOL_LAST, TRI_NUM_POOLINGS } tri_pooling;
 extern const char *const tri_pooling_names[]; /* of wishes, with NULL after the last */
 
 /* The part of an exchange of experts' rows (comm/all2all.h) that a rank is in; or it moves experts to other slots. */

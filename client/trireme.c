@@ -190,13 +190,14 @@ static trireme_result send_embed(trireme *c, tri_client_op op, const trireme_emb
                            .cache = !r->no_cache,
                            .cache_salt = wire_str(r->cache_salt),
                            .caller = wire_str(r->caller),
-                           .external_id = wire_str(r->external_id)};
+                           .external_id = wire_str(r->external_id),
+                           .prompt_name = wire_str(r->prompt_name)};
   e->has_pooling = r->pooling != NULL;
   while (r->pooling && e->pooling < TRI_NUM_POOLINGS && strcmp(r->pooling, tri_pooling_names[e->pooling]) != 0)
     e->pooling++;
   if (e->pooling == TRI_NUM_POOLINGS)
     return tri_client_say(error, TRIREME_INVALID, TRI_INVALID_ARGUMENT, "pooling",
-                          "pooling is \"%.40s\"; allowed are model, cls and mean", r->pooling);
+                          "pooling is \"%.40s\"; allowed are model, cls, mean and last", r->pooling);
   if (r->activation && !tri_activation_parse(r->activation, &e->activation))
     return tri_client_say(error, TRIREME_INVALID, TRI_INVALID_ARGUMENT, "activation",
                           "activation is \"%.40s\"; allowed are none, softmax and sigmoid", r->activation);

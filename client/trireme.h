@@ -213,7 +213,7 @@ typedef struct trireme_embed_request {
   const uint32_t *token_ids;
   size_t num_token_ids;
   const char *model;      /* NULL: the one that is served */
-  const char *pooling;    /* embed: "model" "cls" "mean"; NULL: as the server was told */
+  const char *pooling;    /* embed: "model" "cls" "mean" "last"; NULL: as the server was told */
   bool normalize;         /* embed: to length 1, which some models' folders ask for in any case */
   const char *activation; /* classify: "none" "softmax" "sigmoid"; NULL: as the checkpoint says */
   int64_t priority;       /* 0; lower is sooner */
@@ -224,6 +224,8 @@ typedef struct trireme_embed_request {
   bool no_cache;
   const char *caller;      /* as of a trireme_request */
   const char *external_id; /* likewise */
+  const char *prompt_name; /* embed: a prompt of the model's folder that comes before the text; NULL: its usual one,
+                              where it has one; "": none */
 } trireme_embed_request;
 
 void trireme_embed_request_init_sized(trireme_embed_request *r, size_t size);

@@ -9,6 +9,7 @@
 #include "coordinator/record.h"
 #include "runtime/model/config.h"
 #include "runtime/model/labels.h"
+#include "runtime/model/prompts.h"
 #include "text/tokenizer/tokenizer.h"
 
 typedef struct tri_core tri_core;
@@ -72,6 +73,7 @@ typedef struct tri_core_config {
   const tri_tokenizer *tokenizer;       /* borrowed; NULL: token ids only */
   const char *other_tokenizer;          /* its file that is not read, for the refusal of a text; NULL: none */
   const tri_labels *labels;             /* borrowed; of a classifier */
+  const tri_prompts *prompts;           /* borrowed; that texts to embed may begin with; NULL: none */
   bool pools_as_model;                  /* an encoder's pooling is not another than that of its checkpoint */
   uint64_t model_hash;                  /* tri_model_config_hash, which workers must have, too; 0: any */
   uint64_t response_cache;              /* bytes of answers that are kept; 0: none are */

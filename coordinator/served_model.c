@@ -66,6 +66,7 @@ tri_status tri_served_model_open(const tri_serve_options *o, tri_served_model *m
   TRI_CHECK(tri_model_config_pool(o->model, (tri_pooling)o->pooling, &m->config, err));
   if (m->config.head.has_classifier)
     TRI_CHECK(tri_labels_load(o->model, (size_t)m->config.head.num_labels, &m->labels, err));
+  if (m->config.encoder && !m->config.head.has_classifier) TRI_CHECK(tri_prompts_load(o->model, &m->prompts, err));
   TRI_CHECK(open_tokenizer(o->model, m, err));
   if (!m->config.encoder && !m->config.num_eos_token_ids)
     tri_log(TRI_LOG_WARN, "coordinator",
@@ -82,4 +83,5 @@ tri_status tri_served_model_open(const tri_serve_options *o, tri_served_model *m
 void tri_served_model_close(tri_served_model *m) {
   tri_tokenizer_destroy(m->tokenizer);
   tri_labels_free(&m->labels);
+  tri_prompts_free(&m->prompts);
 }

@@ -7,6 +7,7 @@
 #include "base/options/serve_options.h"
 #include "runtime/model/config.h"
 #include "runtime/model/labels.h"
+#include "runtime/model/prompts.h"
 #include "text/tokenizer/tokenizer.h"
 
 typedef struct tri_served_model {
@@ -16,6 +17,7 @@ typedef struct tri_served_model {
   tri_tokenizer *tokenizer;    /* NULL: the folder has none that is read */
   const char *other_tokenizer; /* its file of another format, which is not read; NULL: none */
   tri_labels labels;           /* of a classifier */
+  tri_prompts prompts;         /* of an encoder that embeds */
   int64_t max_prompt;          /* tokens at which the tokenizer gives up: no replica would take more */
 } tri_served_model;
 

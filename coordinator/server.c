@@ -228,6 +228,7 @@ static tri_status open_core(struct server *s, tri_error *err) {
                         .tokenizer = s->model.tokenizer,
                         .other_tokenizer = s->model.other_tokenizer,
                         .labels = s->model.config.head.has_classifier ? &s->model.labels : NULL,
+                        .prompts = &s->model.prompts,
                         .pools_as_model = s->opts.pooling == TRI_POOL_NONE,
                         .model_hash = tri_model_config_hash(&s->model.config),
                         .response_cache = s->opts.response_cache,

@@ -117,7 +117,8 @@ typedef struct tri_batch {
   const int32_t *context_len; /* [S] keys visible to the last token of the sequence */
   const int32_t *block_start; /* [S + 1] where a sequence's block numbers begin in block_table */
   const int32_t *block_table; /* [block_start[S]] those of the KV blocks that hold its keys */
-  const int32_t *logit_rows;  /* [num_logits] rows of the batch whose logits are wanted */
+  const int32_t
+      *logit_rows; /* [num_logits] rows of the batch whose logits are wanted; of encoders the last of each sequence */
   const struct tri_attention_split *cuts; /* [num_cuts] how the backend that has bound it cuts its attention */
   int num_cuts;
   uint64_t cuts_key; /* the same in steps whose launches do not differ by that */

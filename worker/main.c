@@ -175,10 +175,6 @@ static void log_sentence(const tri_serve_options *o, const tri_model_config *c) 
     tri_log(TRI_LOG_WARN, "worker",
             "--max-model-len %lld is not the max_seq_length %lld of the folder: the option wins",
             (long long)o->max_model_len, (long long)s->max_seq_length);
-  if (s->has_prompt)
-    tri_log(TRI_LOG_WARN, "worker",
-            "config_sentence_transformers.json has a default_prompt_name: its prompt is not added here, clients must "
-            "do it");
 }
 
 /* Others may wait in a collective for this rank: leaves without finalizing, and lets the launcher end them. A folder

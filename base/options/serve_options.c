@@ -43,8 +43,8 @@ const tri_option tri_serve_option_table[] = {
      .help = "dummy: random weights, from --seed, in the shapes of config.json"},
     {TRI_OPT(S, pooling), .name = "pooling", .programs = TRI_FOR_PLAN, .choices = tri_pooling_names,
      .fallback = "model", .group = "Model",
-     .help = "pooling of an encoder's states: cls: the first token's; mean: their mean; model: what the folder's "
-             "modules.json says, else the model's pooler, else mean"},
+     .help = "pooling of an encoder's states: cls: the first token's; last: the last one's; mean: their mean; model: "
+             "what the folder's modules.json says, else the model's pooler, else mean, of a decoder's family last"},
     {TRI_OPT(S, max_model_len), .name = "max-model-len", .programs = TRI_FOR_STEPS | TRI_FOR_PLAN, .min = 0,
      .max = 1 << 24, .counts = true, .fallback = "0", .metavar = "N", .group = "Model",
      .help = "longest sequence in tokens, prompt and answer together, as 8192 or 8K (8k is 8000); 0: the model's "

@@ -40,8 +40,9 @@ static tri_status read_bool(line_reader *l, const char *key, const tri_json *v, 
 
 /* Keeps a member that is no field for the answer, unless it looks like one, or like a member of an answer. */
 static tri_status keep(line_reader *l, const char *key, const tri_json *v) {
-  static const char *const fields[] = {"text",       "text_pair", "token_ids", "model",     "pooling",  "activation",
-                                       "cache_salt", "cache",     "truncate",  "normalize", "priority", "deadline_ms"};
+  static const char *const fields[] = {"text",       "text_pair",   "token_ids",  "model",    "pooling",
+                                       "activation", "cache_salt",  "cache",      "truncate", "normalize",
+                                       "priority",   "deadline_ms", "prompt_name"};
   bool taken = tri_has_word("line embedding scores tokens error activation prompt_tokens cached", key);
   int near = tri_nearest_name(key, fields, sizeof fields / sizeof *fields, sizeof *fields);
   if (near >= 0 && !taken)
@@ -65,6 +66,7 @@ static tri_status read_field(void *ctx, const char *key, const tri_json *v) {
   if (!strcmp(key, "text_pair")) return read_string(l, key, v, &r->text_pair, &r->text_pair_len);
   if (!strcmp(key, "token_ids")) return read_ids(l, key, v);
   if (!strcmp(key, "model")) return read_string(l, key, v, &r->model, NULL);
+  if (!l->classify && !strcmp(key, "prompt_name")) return read_string(l, key, v, &r->prompt_name, NULL);
   if (!l->classify && !strcmp(key, "pooling")) return read_string(l, key, v, &r->pooling, NULL);
   if (l->classify && !strcmp(key, "activation")) return read_string(l, key, v, &r->activation, NULL);
   if (!strcmp(key, "cache_salt")) return read_string(l, key, v, &r->cache_salt, NULL);

@@ -42,6 +42,8 @@ static const char *const activations[] = {"none", "softmax", "sigmoid", NULL};
       CLI_CONNECTION_OPTIONS(cmd_embed_options, connection), CLI_RECONNECT_OPTION(cmd_embed_options, connection)
 
 static const tri_option embed_options[] = {
+    {O(request.prompt_name), .name = "prompt-name", .metavar = "NAME",
+     .help = "put this prompt of the model's folder before the text; \"\": none"},
     {O(request.pooling), .name = "pooling", .choices = tri_pooling_names,
      .help = "require this pooling; the server's option of the same name decides which it is"},
     {O(request.normalize), .name = "normalize",

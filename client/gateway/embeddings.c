@@ -48,17 +48,12 @@ static tri_status take_format(void *request, const oai_field *f, const tri_json 
 
 #define Q(m) .offset = offsetof(embedding_request, m)
 static const oai_field fields[] = {
-    {"input", oai_take_inputs, Q(input)},
-    {"model", oai_take_name, Q(r.model)},
-    {"encoding_format", take_format, 0},
-    {"dimensions", oai_take_int, Q(dimensions)},
-    {"normalize", oai_take_bool, Q(normalize)},
-    {"priority", oai_take_int, Q(r.priority)},
-    {"deadline_ms", oai_take_int, Q(r.deadline_ms)},
-    {"truncate", oai_take_bool, Q(r.truncate)},
-    {"cache_salt", oai_take_name, Q(r.cache_salt)},
-    {"cache", oai_take_bool, Q(cache)},
-    {"truncate_prompt_tokens", oai_take_unsupported, 0},
+    {"input", oai_take_inputs, Q(input)},       {"model", oai_take_name, Q(r.model)},
+    {"encoding_format", take_format, 0},        {"dimensions", oai_take_int, Q(dimensions)},
+    {"normalize", oai_take_bool, Q(normalize)}, {"prompt_name", oai_take_name, Q(r.prompt_name)},
+    {"priority", oai_take_int, Q(r.priority)},  {"deadline_ms", oai_take_int, Q(r.deadline_ms)},
+    {"truncate", oai_take_bool, Q(r.truncate)}, {"cache_salt", oai_take_name, Q(r.cache_salt)},
+    {"cache", oai_take_bool, Q(cache)},         {"truncate_prompt_tokens", oai_take_unsupported, 0},
 };
 #undef Q
 static const oai_field_table tables[] = {OAI_TABLE(fields), {0}};
@@ -187,10 +182,13 @@ static tri_status read_request(embeddings *s, const tri_json *object, tri_error 
 static tri_status keep_texts(embeddings *s, tri_error *err) {
   trireme_embed_request *r = &s->q.r;
   size_t model = r->model ? strlen(r->model) : 0, salt = r->cache_salt ? strlen(r->cache_salt) : 0;
-  size_t n = oai_kept_text(r->model, model) + oai_kept_text(r->cache_salt, salt) + oai_kept_inputs(&s->q.input);
+  size_t name = r->prompt_name ? strlen(r->prompt_name) : 0;
+  size_t n = oai_kept_text(r->model, model) + oai_kept_text(r->cache_salt, salt) + oai_kept_text(r->prompt_name, name) +
+             oai_kept_inputs(&s->q.input);
   if (tri_buf_reserve(&s->texts, n) != TRI_OK) return tri_fail(err, TRI_NO_MEMORY, "", "out of memory");
   oai_keep_text(&s->texts, &r->model, model);
   oai_keep_text(&s->texts, &r->cache_salt, salt);
+  oai_keep_text(&s->texts, &r->prompt_name, name);
   oai_keep_inputs(&s->texts, &s->q.input);
   return TRI_OK;
 }

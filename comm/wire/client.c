@@ -79,6 +79,7 @@ static const tri_field cancel_fields[] = {
 
 static const tri_field embed_fields[] = {
     EMBED_REQUEST_FIELDS,
+    {TRI_F(TRI_FT_STR, "prompt_name", tri_embed_request, prompt_name), .flags = TRI_FF_OMIT, .max = MAX_NAME},
     {TRI_F(TRI_FT_ENUM, "pooling", tri_embed_request, pooling), .has = offsetof(tri_embed_request, has_pooling) + 1,
      .names = tri_pooling_names, .num_names = TRI_NUM_POOLINGS},
     {TRI_F(TRI_FT_BOOL, "normalize", tri_embed_request, normalize),
@@ -157,6 +158,8 @@ static tri_status embed_request_finish(tri_unpacker *d, const tri_embed_request 
   if (e->text.s && !e->text.len) return tri_fail(d->err, TRI_INVALID_ARGUMENT, "text", "text is empty");
   if (e->text_pair.s && !e->text.s)
     return tri_fail(d->err, TRI_INVALID_ARGUMENT, "text_pair", "text_pair belongs to a text");
+  if (e->prompt_name.s && !e->text.s)
+    return tri_fail(d->err, TRI_INVALID_ARGUMENT, "prompt_name", "prompt_name belongs to a text");
   if (e->text_pair.s && !e->text_pair.len)
     return tri_fail(d->err, TRI_INVALID_ARGUMENT, "text_pair", "text_pair is empty");
   if (e->token_ids && !e->num_token_ids)

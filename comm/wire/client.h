@@ -151,7 +151,8 @@ typedef struct tri_embed_request {
   tri_wire_str text_pair;    /* (and one after it, of which the model knows that it is another) */
   const uint32_t *token_ids; /* ... or ids */
   size_t num_token_ids;
-  bool has_pooling; /* embed; false: as it is served */
+  tri_wire_str prompt_name; /* embed: of a text, whose prompt comes before it; absent: the usual one; "": none */
+  bool has_pooling;         /* embed; false: as it is served */
   tri_pooling pooling;
   bool has_normalize;        /* embed; false: as the model's folder says */
   bool normalize;            /* to length 1 */

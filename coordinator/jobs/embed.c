@@ -54,6 +54,25 @@ tri_status embed_check(const tri_core *c, tri_client_op op, const tri_embed_requ
   return op == TRI_OP_EMBED ? check_pooling(c, e, err) : TRI_OK;
 }
 
+tri_status embed_add_prompt(const tri_core *c, const tri_embed_request *e, tri_submit *s, char **joined,
+                            tri_error *err) {
+  const tri_prompts *p = c->cfg.prompts;
+  const tri_wire_str *name = &e->prompt_name;
+  const char *prompt = p && !name->s ? p->usual : NULL;
+  if (p && name->len) prompt = tri_prompts_find(p, name->s, name->len);
+  if (name->len && !prompt)
+    return tri_fail(err, TRI_NOT_FOUND, "prompt_name", "the model's folder has no prompt \"%.*s\"",
+                    (int)(name->len < 60 ? name->len : 60), name->s);
+  size_t len = prompt && e->text.s ? strlen(prompt) : 0, all;
+  if (!len) return TRI_OK;
+  if (!tri_size_add(len, e->text.len, &all) || !(*joined = tri_malloc(all, 1)))
+    return tri_fail(err, TRI_NO_MEMORY, "prompt_name", "no memory for a text with its prompt");
+  memcpy(*joined, prompt, len);
+  memcpy(*joined + len, e->text.s, e->text.len);
+  s->prompt = (tri_wire_str){*joined, all};
+  return TRI_OK;
+}
+
 static tri_activation default_activation(const tri_core *c) {
   const tri_labels *l = c->cfg.labels;
   if (c->cfg.model->head.token_head || !l) return TRI_ACTIVATION_SOFTMAX;
@@ -84,7 +103,7 @@ tri_status embed_reserve(tri_core *c, job *j, const uint32_t *ids, size_t count,
   const tri_model_config *m = c->cfg.model;
   job_embed *e = j->embed;
   char number[EMBED_ID_BYTES];
-  size_t width = (size_t)(m->head.has_classifier ? m->head.num_labels : m->hidden_size);
+  size_t width = (size_t)tri_model_config_width(m);
   size_t bytes = e->classify ? c->jobs->label_bytes : 0;
   if (!tri_size_mul(width, m->head.token_head ? count : 1, &e->num_values)) return TRI_OVERFLOW;
   for (size_t i = 0; m->head.token_head && i < count; i++)

@@ -178,6 +178,10 @@ tri_status prompt_push(tri_core *c, job *j, const tri_replica_token *t);
 
 tri_status embed_open(tri_core *c);
 tri_status embed_check(const tri_core *c, tri_client_op op, const tri_embed_request *e, tri_error *err);
+/* Puts the prompt that a request names, or the usual one, before its text: s->prompt is then *joined, which the caller
+ * frees; without one *joined stays NULL. */
+tri_status embed_add_prompt(const tri_core *c, const tri_embed_request *e, tri_submit *s, char **joined,
+                            tri_error *err);
 bool embed_begin(const tri_core *c, job *j, tri_client_op op, const tri_embed_request *e);
 /* Counts the memory of an answer to so many tokens, or refuses what is too large. */
 tri_status embed_reserve(tri_core *c, job *j, const uint32_t *ids, size_t count, tri_error *err);

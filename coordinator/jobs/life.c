@@ -249,6 +249,7 @@ void job_submit(tri_core *c, int64_t now, const tri_peer *from, const tri_client
   const tri_embed_request *embed = m->op == TRI_OP_SUBMIT ? NULL : &m->embed;
   tri_submit of_embed;
   const tri_submit *s = embed ? &of_embed : &m->submit;
+  char *joined = NULL;
   tri_error err = {0};
   if (embed) submit_of(embed, &of_embed);
   job *j = s->has_request_id ? job_find_request(c, from, &s->request_id) : NULL;
@@ -258,6 +259,7 @@ void job_submit(tri_core *c, int64_t now, const tri_peer *from, const tri_client
   }
   tri_status st = admission_check_id(c, from, m->id, NULL, &err);
   if (st == TRI_OK && !c->restoring) st = admission_check(c, m, s, &err);
+  if (st == TRI_OK && embed) st = embed_add_prompt(c, embed, &of_embed, &joined, &err);
   if (st == TRI_OK && !c->restoring) st = flow_check(c, from, s->caller, bytes_of(s), &err);
   if (st == TRI_OK && !(j = make_job(c, now, from, m, s, embed)))
     st = tri_fail(&err, TRI_NO_MEMORY, "", "no memory for the job");
@@ -270,6 +272,7 @@ void job_submit(tri_core *c, int64_t now, const tri_peer *from, const tri_client
     admission_count(c, &err);
     request_log_refusal(c, from, s, &err);
     answer_error(c, from, m->id, &err);
+    tri_free(joined);
     return;
   }
   job_enlist(c, j);
@@ -287,6 +290,7 @@ void job_submit(tri_core *c, int64_t now, const tri_peer *from, const tri_client
       text.keep_end = true;
     }
     st = c->cfg.io.tokenize(c->cfg.io.ctx, j->id, &text, &ids, &count, &second);
+    tri_free(joined);
   }
   if (!s->prompt.s && s->sampling.truncate) {
     size_t most = admission_truncate_to(c, &j->sampling);

@@ -14,7 +14,7 @@ struct packed_header {
 bool tri_embed_result_max(const tri_model_config *c, const tri_limits *limits, size_t *rows, size_t *cols) {
   size_t bytes;
   *rows = (size_t)(c->head.token_head ? limits->max_num_batched_tokens : limits->max_num_seqs);
-  *cols = (size_t)(c->head.has_classifier ? c->head.num_labels : c->hidden_size);
+  *cols = (size_t)tri_model_config_width(c);
   return tri_size_mul(*rows, *cols, &bytes) && tri_size_mul(bytes, sizeof(float), &bytes) &&
          tri_size_add(bytes, sizeof(struct packed_header), &bytes);
 }

@@ -176,7 +176,10 @@ static tri_status prepare(tri_engine *e, const tri_engine_config *config, fp8_wi
   p.host_experts = tri_offload_host_experts(&config->offload, !e->backend->host_memory);
   if (tri_replica_is_leader(e->replica)) log_odd_options(e, config, p.host_experts);
   TRI_CHECK(tri_shard_make(&e->model, p, &e->shard, err));
-  if (config->load_format != TRI_LOAD_DUMMY) TRI_CHECK(tri_checkpoint_open(config->model_dir, ckpt, err));
+  if (config->load_format != TRI_LOAD_DUMMY) {
+    TRI_CHECK(tri_checkpoint_open(config->model_dir, ckpt, err));
+    TRI_CHECK(tri_sentence_add_weights(config->model_dir, &e->model, *ckpt, err));
+  }
   tri_weights_find_head(&e->model, *ckpt);
   return TRI_OK;
 }

@@ -158,7 +158,8 @@ tri_status tri_offload_plan(const tri_offload_config *o, const tri_model_config 
   tri_offload_room r;
   tri_tiers_config tc;
   size_t beside = tiers_config(o, m, num_layers, device, &tc);
-  if (c->encoder || c->seq2seq.on)
+  /* Without causality a chunk of a step would attend before the next one has its keys. */
+  if ((c->encoder && !c->attention.causal) || c->seq2seq.on)
     return tri_fail(err, TRI_UNSUPPORTED, "offload_weights",
                     "only the weights of decoders are streamed, and %s is none: it must fit into memory",
                     c->arch->model_type);

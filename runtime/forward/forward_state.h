@@ -11,7 +11,7 @@
 #include "runtime/forward/forward.h"
 #include "runtime/forward/walk.h"
 
-enum { TRI_FORWARD_PLANS = 512, TRI_LAYER_CLASSES = 128, TRI_FORWARD_TABLES = 8, TRI_FORWARD_ATTENTIONS = 4 };
+enum { TRI_FORWARD_PLANS = 512, TRI_LAYER_CLASSES = 256, TRI_FORWARD_TABLES = 8, TRI_FORWARD_ATTENTIONS = 4 };
 
 struct tri_forward {
   tri_forward_config cfg;

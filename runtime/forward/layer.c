@@ -98,9 +98,16 @@ static void close_branch(tri_walk *w, tri_mat delta, const tri_weight *after, co
 
 /* ---- a layer ---- */
 
+/* Returns what attention reads: of a BARE layer the stream as it is. */
+static tri_mat open_attention(tri_walk *w, const tri_layer *y) {
+  if (!(y->flags & TRI_LAYER_BARE)) return open_branch(w, TRI_BIASED(y->w, NORM1));
+  tri_walk_settle(w);
+  return w->x;
+}
+
 /* Returns what the MLP reads where one norm is for both. */
 static tri_mat attention_half(tri_walk *w, const tri_layer *y) {
-  tri_mat in = open_branch(w, TRI_BIASED(y->w, NORM1));
+  tri_mat in = open_attention(w, y);
   if (!tri_is_chunked(w->f)) tri_walk_show_hidden(w, y->number, w->x);
   tri_mat delta = attention(w, y, in);
   if (!w->f->cfg.model->norm.parallel_residual && delta.rows)

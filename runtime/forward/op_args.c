@@ -196,7 +196,7 @@ tri_attention_args tri_attention_of(const tri_walk *w, const tri_layer *y, const
       .softcap = (float)c->attention.softcap,
       .window = y->flags & TRI_LAYER_LOCAL ? (int)c->attention.window : 0,
       .chunked = c->attention.chunked,
-      .causal = !c->encoder,
+      .causal = c->attention.causal,
       .alibi_slopes = f->slopes,
       .sinks = tri_vector(&y->w[TRI_W_SINKS]),
       .position_bias = f->bias,

@@ -110,6 +110,8 @@ static void add_ends(struct table *t) {
   add(t, TRI_BUF_all_candidates, tp, seqs * pairs);
   add(t, TRI_BUF_chosen, seqs, c->hidden_size);
   add(t, TRI_BUF_pooled, seqs, c->hidden_size);
+  add(t, TRI_BUF_dense1, seqs, c->sentence.dense[0].out);
+  add(t, TRI_BUF_dense2, seqs, c->sentence.dense[1].out);
   add(t, TRI_BUF_scores, c->head.token_head ? l->max_num_batched_tokens : seqs, c->head.num_labels);
 }
 

@@ -62,6 +62,8 @@
   X(all_candidates) /* those of all ranks of the tensor group */                                                       \
   X(chosen)         /* encoders: [S, hidden] what the pooler reads */                                                  \
   X(pooled)         /* encoders: [S, hidden] */                                                                        \
+  X(dense1)         /* encoders: [S, width] what the first of a folder's Dense modules makes of it, */                 \
+  X(dense2)         /* and the second one */                                                                           \
   X(scores)         /* encoders: [S, num_labels], of a classifier of tokens [T, num_labels] */
 
 typedef enum tri_buffer_id {

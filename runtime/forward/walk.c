@@ -76,16 +76,16 @@ static bool narrows(const tri_walk *w, const tri_layer *y) {
  * its flags, whether the stream has something pending, whether products find it in their own type, whether its experts
  * are the host's, whether it narrows the walk, and the form of its weights. */
 static int class_of(const tri_walk *w, const tri_layer *y) {
-  enum { PENDING = 8, COPIED = 16, ON_HOST = 32, NARROWS = 64 };
-  int class = y->flags & (TRI_LAYER_LOCAL | TRI_LAYER_SPARSE | TRI_LAYER_NO_ROPE);
+  enum { PENDING = 16, COPIED = 32, ON_HOST = 64, NARROWS = 128 };
+  int class = y->flags & (TRI_LAYER_LOCAL | TRI_LAYER_SPARSE | TRI_LAYER_NO_ROPE | TRI_LAYER_BARE);
   if (w->pending.data) class |= PENDING;
   if (w->copied) class |= COPIED;
   if (tri_has_experts_on_host(w->f, y)) class |= ON_HOST;
   if (narrows(w, y)) class |= NARROWS;
   return w->f->layer_forms[y->local] * TRI_LAYER_CLASSES + class;
 }
-_Static_assert(TRI_LAYER_LOCAL + TRI_LAYER_SPARSE + TRI_LAYER_NO_ROPE < 8 && TRI_LAYER_CLASSES == 128,
-               "the form apart, a class has seven bits");
+_Static_assert(TRI_LAYER_LOCAL + TRI_LAYER_SPARSE + TRI_LAYER_NO_ROPE + TRI_LAYER_BARE < 16 && TRI_LAYER_CLASSES == 256,
+               "the form apart, a class has eight bits");
 
 /* A PLAN walk emits only the first layer of each class and notes where its plans begin. A LAUNCH walk emits all layers,
  * each with the plans of its class. */

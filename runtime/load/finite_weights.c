@@ -42,7 +42,7 @@ void tri_weights_count_part(const tri_weights *w, int layer, int half) {
 static void list_tensors(const tri_model_config *c, int id, int layer, char *out, size_t cap) {
   size_t used = 0;
   out[0] = '\0';
-  for (const tri_tensor_rule *r = c->arch->tensors; r->name && used < cap; r++) {
+  for (const tri_tensor_rule *r = tri_rule_next(c, NULL); r && used < cap; r = tri_rule_next(c, r)) {
     char of_all[128];
     if ((int)r->weight != id || !tri_rule_applies(c, r)) continue;
     const char *first = strstr(r->name, "%d"), *second = first ? strstr(first + 2, "%d") : NULL;

@@ -251,10 +251,9 @@ static bool matches(const tri_model_config *c, const char *pattern, int64_t laye
 
 /* Returns whether a rule that applies has this name; packed: and may be quantized. */
 static bool is_named(const tri_model_config *c, const char *name, bool packed) {
-  const tri_arch *a = c->arch;
   int64_t layers = c->shared_layers ? 1 : c->num_layers;
   int layer;
-  for (const tri_tensor_rule *r = a->tensors; r->name; r++)
+  for (const tri_tensor_rule *r = tri_rule_next(c, NULL); r; r = tri_rule_next(c, r))
     if (tri_rule_applies(c, r) && matches(c, r->name, layers, c->moe.num_experts, name, &layer) &&
         tri_weight_in_layer(c, r->weight, layer))
       return !packed || tri_packed_may_be(c, r);

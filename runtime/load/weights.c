@@ -37,7 +37,8 @@ static tri_dtype stored_dtype_of(const tri_model_config *c, const tri_checkpoint
 static tri_dtype stored_dtype(const tri_model_config *c, const tri_checkpoint *ckpt, tri_weight_id id, int layer) {
   tri_dtype found = TRI_DTYPE_COUNT;
   tri_weight_id source = id == TRI_W_HEAD && c->head.tie_word_embeddings ? TRI_W_EMBED : id;
-  for (const tri_tensor_rule *r = c->arch->tensors; ckpt && r->name; r++) {
+  if (id == TRI_W_CLASSIFIER && c->head.num_class_tokens) source = tri_class_tokens_weight(c);
+  for (const tri_tensor_rule *r = tri_rule_next(c, NULL); ckpt && r; r = tri_rule_next(c, r)) {
     if (r->weight != source || !tri_rule_applies(c, r)) continue;
     tri_dtype type = stored_dtype_of(c, ckpt, r, layer);
     if (type == TRI_DTYPE_COUNT) continue;
@@ -204,14 +205,25 @@ void tri_weight_map_free(tri_weight_map *m) {
   m->part_bytes = NULL;
 }
 
+/* Calls fn for another weight that a model's rule fills, too, of the same tensor. */
+static tri_status also_fill(const tri_model_config *c, const tri_shard *s, const tri_weight_map *m,
+                            const tri_tensor_rule *rule, tri_weight_id id,
+                            tri_status (*fn)(void *ctx, const tri_weight_target *t), void *ctx) {
+  tri_weight_target t = {.rule = *rule, .place = m->global[id], .k = tri_shard_weight_shape(c, s, id).k};
+  t.rule.weight = id;
+  return fn(ctx, &t);
+}
+
 /* Rules outside, layers inside: a rule's tensors of all layers come one after the other. */
 tri_status tri_weights_each(const tri_model_config *c, const tri_shard *s, const tri_weight_map *m, int part,
                             tri_status (*fn)(void *ctx, const tri_weight_target *t), void *ctx) {
-  for (const tri_tensor_rule *r = c->arch->tensors; r->name; r++) {
+  for (const tri_tensor_rule *r = tri_rule_next(c, NULL); r; r = tri_rule_next(c, r)) {
     if (!tri_rule_applies(c, r)) continue;
     tri_weight_target t = {.rule = *r};
-    if (r->weight == TRI_W_HEAD && c->head.tie_word_embeddings)
-      continue; /* a copy of the embedding, where it is stored at all */
+    if (part == TRI_PART_STAYS && c->head.num_class_tokens && r->weight == tri_class_tokens_weight(c))
+      TRI_CHECK(also_fill(c, s, m, r, TRI_W_CLASSIFIER, fn, ctx));
+    if (r->weight == TRI_W_HEAD && (c->head.tie_word_embeddings || c->encoder))
+      continue; /* a copy of the embedding, or of no use; where it is stored at all */
     bool per_layer = tri_weight_is_per_layer(r->weight), many = per_layer && !c->shared_layers;
     for (int l = 0; l < (many ? s->layers.count : 1); l++) {
       t.layer = many ? s->layers.first + l : 0;
@@ -227,11 +239,8 @@ tri_status tri_weights_each(const tri_model_config *c, const tri_shard *s, const
       t.slot = t.expert = 0;
     }
     if (part == TRI_PART_STAYS && r->weight == TRI_W_EMBED && c->head.tie_word_embeddings && s->last_stage &&
-        !s->first_stage) {
-      t.rule.weight = TRI_W_HEAD;
-      t.place = m->global[TRI_W_HEAD];
-      TRI_CHECK(fn(ctx, &t));
-    }
+        !s->first_stage)
+      TRI_CHECK(also_fill(c, s, m, r, TRI_W_HEAD, fn, ctx));
   }
   return TRI_OK;
 }

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "runtime/model/sentence.h"
+
 /* All families: the tables are objects of their own files, so that one file is all that a family needs. */
 #define ARCHITECTURES(X)                                                                                               \
   X(albert)                                                                                                            \
@@ -32,6 +34,7 @@
   X(gpt_neox)                                                                                                          \
   X(gpt_oss)                                                                                                           \
   X(gptj)                                                                                                              \
+  X(gte)                                                                                                               \
   X(granite)                                                                                                           \
   X(granitemoe)                                                                                                        \
   X(hy_v3)                                                                                                             \
@@ -44,6 +47,8 @@
   X(mistral)                                                                                                           \
   X(mistral4)                                                                                                          \
   X(mixtral)                                                                                                           \
+  X(modernbert)                                                                                                        \
+  X(nomic_bert)                                                                                                        \
   X(olmo2)                                                                                                             \
   X(olmo3)                                                                                                             \
   X(olmoe)                                                                                                             \
@@ -79,6 +84,24 @@ const tri_arch *tri_arch_find(const char *model_type) {
   return NULL;
 }
 
+/* Scores of a decoder's last state, and the Dense modules of a sentence-transformers folder (sentence.h). */
+static const tri_tensor_rule ends[] = {
+    {.name = "score.weight", .weight = TRI_W_CLASSIFIER, .if_field = TRI_IF(head.has_score)},
+    {.name = TRI_DENSE_PREFIX "0.linear.weight", .weight = TRI_W_DENSE1, .if_field = TRI_IF(sentence.dense[0].on)},
+    {.name = TRI_DENSE_PREFIX "0.linear.bias", .weight = TRI_W_DENSE1_BIAS, .if_field = TRI_IF(sentence.dense[0].bias)},
+    {.name = TRI_DENSE_PREFIX "1.linear.weight", .weight = TRI_W_DENSE2, .if_field = TRI_IF(sentence.dense[1].on)},
+    {.name = TRI_DENSE_PREFIX "1.linear.bias", .weight = TRI_W_DENSE2_BIAS, .if_field = TRI_IF(sentence.dense[1].bias)},
+    {0},
+};
+
+const tri_tensor_rule *tri_rule_next(const tri_model_config *c, const tri_tensor_rule *rule) {
+  const tri_tensor_rule *next = rule ? rule + 1 : c->arch->tensors;
+  bool of_end = false;
+  for (const tri_tensor_rule *e = ends; e->name; e++) of_end |= e == rule;
+  if (!next->name && !of_end) next = ends;
+  return next->name ? next : NULL;
+}
+
 /* Rows of TRI_WEIGHT_LIST, by id: the one list gives ids, names and properties, so that none of them can be missing. */
 static const struct {
   const char *name;
@@ -103,7 +126,8 @@ bool tri_weight_is_of_experts(tri_weight_id id) {
 /* A layer has either an MLP (DENSE) or experts (SPARSE). Both kinds may occur in one model, as where the first layers
  * have no experts. */
 bool tri_weight_in_layer(const tri_model_config *c, tri_weight_id id, int layer) {
-  bool dense = weights[id].place == DENSE;
+  bool dense = weights[id].place == DENSE, of_norm = id == TRI_W_NORM1 || id == TRI_W_NORM1_BIAS;
+  if (of_norm) return !(c->layer_flags[layer] & TRI_LAYER_BARE);
   if (!dense && weights[id].place != SPARSE) return true;
   return dense == !(c->layer_flags[layer] & TRI_LAYER_SPARSE);
 }

@@ -23,7 +23,7 @@
  *   by heads: Q_B, V_UP, CROSS_Q, CROSS_KV (keys above values; rows), CROSS_O, RELATIVE_BIAS (columns), K_UP
  *   replicated: norms, projections, routers, projections to latents (QKV_A)
  *   on tensor rank 0 alone: what is added before an all-reduce (O_BIAS, CROSS_O_BIAS, DOWN_BIAS, POSITIONS, TYPES) and
- *   an encoder's ends (POOLER, CLASSIFIER)
+ *   an encoder's ends (POOLER, CLASSIFIER, DENSE1 and 2)
  *
  * QKV_A is [q_rank + rank + rope_dim, hidden]: the queries' latent, where they have one, then that of keys and values,
  * then the key that rotates. K_UP is [rank, nope_dim] for each head: what a query is multiplied with to meet the
@@ -51,8 +51,14 @@
   X(HEAD_BIAS, MODEL, PLAIN)                                                                                           \
   X(POOLER, MODEL, PLAIN)                                                                                              \
   X(POOLER_BIAS, MODEL, PLAIN)                                                                                         \
+  X(POOLER_NORM, MODEL, GAIN)                                                                                          \
+  X(POOLER_NORM_BIAS, MODEL, PLAIN)                                                                                    \
   X(CLASSIFIER, MODEL, PLAIN)                                                                                          \
   X(CLASSIFIER_BIAS, MODEL, PLAIN)                                                                                     \
+  X(DENSE1, MODEL, PLAIN)                                                                                              \
+  X(DENSE1_BIAS, MODEL, PLAIN)                                                                                         \
+  X(DENSE2, MODEL, PLAIN)                                                                                              \
+  X(DENSE2_BIAS, MODEL, PLAIN)                                                                                         \
   X(NORM1, LAYER, GAIN)                                                                                                \
   X(NORM1_BIAS, LAYER, PLAIN)                                                                                          \
   X(QKV, LAYER, LINEAR)                                                                                                \
@@ -126,6 +132,7 @@ typedef enum tri_part {
   TRI_PART_GATE,
   TRI_PART_UP,
   TRI_PART_GATE_UP_CONCAT,      /* gate rows, then up rows */
+  TRI_PART_UP_GATE_CONCAT,      /* up rows, then gate rows */
   TRI_PART_GATE_UP_INTERLEAVED, /* gate and up rows in turn */
   TRI_PART_LATENT_Q,            /* of projections to latents the queries', */
   TRI_PART_LATENT_KV,           /* and those of keys and values, with the key that rotates */
@@ -210,6 +217,15 @@ typedef struct tri_arch {
   const struct tri_arch *source;
 } tri_arch;
 
+/* Returns the rule after `rule` of a model's tensors, the first one for NULL; NULL after the last. Behind the family's
+ * own come those of what any model may end with. */
+const tri_tensor_rule *tri_rule_next(const tri_model_config *c, const tri_tensor_rule *rule);
+
+/* Returns the weight whose rows for tokens a classifier of class_tokens has. */
+static inline tri_weight_id tri_class_tokens_weight(const tri_model_config *c) {
+  return c->head.tokens_are_tied ? TRI_W_EMBED : TRI_W_HEAD;
+}
+
 extern const tri_arch *const tri_arch_list[]; /* NULL-terminated */
 const tri_arch *tri_arch_find(const char *model_type);
 
@@ -243,6 +259,8 @@ tri_status tri_config_generation(const tri_json *root, tri_model_config *c, tri_
 /* Adds the end-of-sequence token that a folder's tokenizer_config.json names. TRI_OK or TRI_NO_MEMORY: a file that
  * cannot be read is none. */
 tri_status tri_config_end_token(const char *dir, tri_model_config *c);
+/* Finds a token's id in a folder's tokenizer; *id is -1 where there is none. TRI_OK or TRI_NO_MEMORY. */
+tri_status tri_config_token_id(const char *dir, const char *text, int64_t *id);
 /* A number within its range; key: for errors. */
 tri_status tri_config_read_number(const char *key, const tri_json *v, double min, double max, double *out,
                                   tri_error *err);
@@ -258,8 +276,14 @@ tri_status tri_config_must_be(const tri_json *root, const char *key, const char 
  * every token takes. */
 tri_status tri_config_shared_experts(tri_model_config *c, const tri_json *root, const char *key, double absent,
                                      tri_error *err);
-/* For finish of an encoder: which head its class has, and the keys that must be as these tables have it. */
+/* encoder.c, for finish of an encoder: which head its class has, and the keys that must be as these tables have it. */
 tri_status tri_config_encoder(tri_model_config *c, const tri_json *root, tri_error *err);
+/* Returns whether a class is one of a decoder's family that ends with its states, or with a score of the last. */
+bool tri_arch_is_headless(const tri_arch *a, const char *name);
+/* Makes a decoder an encoder where its class or a key says so, with its classifier. */
+tri_status tri_config_decoder_use(tri_model_config *c, const tri_json *root, tri_error *err);
+/* The same where the folder says so, and finds the ids of a classifier's tokens. */
+tri_status tri_config_folder_use(const char *dir, const tri_json *root, tri_model_config *c, tri_error *err);
 /* Fills in and checks what an encoder-decoder's config says of its encoder and of how answers begin. */
 tri_status tri_config_seq2seq(tri_model_config *c, tri_error *err);
 /* For prepare of BART and its descendants: the scale of the embedding, and switches that must be as the tables have it.

@@ -43,7 +43,16 @@ static tri_status read_key(void *ctx, const char *key, const tri_json *value) {
 #define UNSAID_F64 NAN
 #define UNSAID_I64 (-1)
 
-/* Finds the family and begins with its defaults. Factors that a table leaves at 0 become 1. */
+static tri_status check_class(const tri_arch *arch, const char *name, tri_error *err) {
+  for (const char *const *n = arch->class_names; name && *n; n++)
+    if (!strcmp(*n, name)) return TRI_OK;
+  if (name && tri_arch_is_headless(arch, name)) return TRI_OK;
+  return tri_fail(err, TRI_UNSUPPORTED, "architectures", "architecture \"%.60s\" of model_type %s is not supported",
+                  name ? name : "?", arch->model_type);
+}
+
+/* Finds the family and begins with its defaults. Encoders may name several classes, of which the first counts. Factors
+ * that a table leaves at 0 become 1. */
 static tri_status read_arch(const tri_json *root, tri_model_config *c, tri_error *err) {
   const char *type = tri_json_get_str(root, "model_type");
   if (!type) return tri_fail(err, TRI_INVALID_ARGUMENT, "model_type", "there is no model_type");
@@ -53,14 +62,10 @@ static tri_status read_arch(const tri_json *root, tri_model_config *c, tri_error
                     "model_type \"%.60s\" is not supported: docs/models.md lists those that are", type);
   const tri_json *names = tri_json_get(root, "architectures");
   if (tri_json_kind_of(names) != TRI_JSON_NULL) {
-    const char *name = tri_json_as_str(tri_json_at(names, 0), NULL);
-    if (!name || tri_json_size(names) != 1)
+    size_t n = tri_json_size(names);
+    if (!tri_json_as_str(tri_json_at(names, 0), NULL) || (n > 1 && !arch->defaults.encoder))
       return tri_fail(err, TRI_INVALID_ARGUMENT, "architectures", "architectures must be a list of one class name");
-    bool known = false;
-    for (const char *const *n = arch->class_names; *n; n++) known |= !strcmp(*n, name);
-    if (!known)
-      return tri_fail(err, TRI_UNSUPPORTED, "architectures", "architecture \"%.60s\" of model_type %s is not supported",
-                      name, type);
+    for (size_t i = 0; i < n; i++) TRI_CHECK(check_class(arch, tri_json_as_str(tri_json_at(names, i), NULL), err));
   }
   *c = arch->defaults;
   c->arch = arch;
@@ -90,31 +95,6 @@ static tri_status read_name(const tri_json *root, const char *const *keys, const
   return TRI_OK;
 }
 
-/* Labels have names in id2label; without them and without a number there are two. */
-static tri_status read_labels(const tri_json *root, tri_model_config *c, tri_error *err) {
-  const tri_json *names = tri_json_get(root, "id2label");
-  double n = tri_json_kind_of(names) == TRI_JSON_OBJECT ? (double)tri_json_size(names) : 2;
-  TRI_CHECK(tri_config_number(root, "num_labels", 1, 1 << 20, &n, err));
-  if (n != floor(n) || n < 1 || n > 1 << 20)
-    return tri_fail(err, TRI_OUT_OF_RANGE, "num_labels", "%.15g labels, the range is 1 to %d", n, 1 << 20);
-  c->head.num_labels = (int64_t)n;
-  return TRI_OK;
-}
-
-tri_status tri_config_encoder(tri_model_config *c, const tri_json *root, tri_error *err) {
-  const char *name = tri_json_as_str(tri_json_at(tri_json_get(root, "architectures"), 0), NULL);
-  const tri_json *kind = tri_json_get(root, "position_embedding_type");
-  const char *positions = tri_json_as_str(kind, NULL);
-  if (tri_json_kind_of(kind) != TRI_JSON_NULL && (!positions || strcmp(positions, "absolute")))
-    return tri_fail(err, TRI_UNSUPPORTED, "position_embedding_type",
-                    "position_embedding_type \"%.40s\" is not supported: only absolute", positions ? positions : "?");
-  c->head.sequence_head = name && tri_text_ends_with(name, "ForSequenceClassification");
-  c->head.token_head = name && tri_text_ends_with(name, "ForTokenClassification");
-  c->head.has_classifier = c->head.sequence_head || c->head.token_head;
-  c->head.tie_word_embeddings = false; /* there is no head to share the embedding */
-  return c->head.has_classifier ? read_labels(root, c, err) : TRI_OK;
-}
-
 /* Switches of encoder-decoder and pruned models: off, or another model than the one that these tables describe. */
 static tri_status check_off(const tri_json *root, const tri_model_config *c, tri_error *err) {
   static const char *const switches[] = {"add_cross_attention", "is_encoder_decoder", "tie_encoder_decoder",
@@ -137,6 +117,7 @@ static tri_status read_strings(const tri_json *root, tri_model_config *c, tri_er
   TRI_CHECK(read_name(root, dtypes, &dtype, err));
   TRI_CHECK(read_name(root, acts, &act, err));
   TRI_CHECK(check_off(root, c, err));
+  if (act && !strcmp(act, "swiglu") && c->mlp.gated) act = "silu";
   if (dtype && !strncmp(dtype, "torch.", 6)) dtype += 6;
   if (dtype && !strcmp(dtype, "auto")) dtype = NULL; /* as stored, which the tensors say */
   if (dtype && !(tri_dtype_from_name(dtype, &c->dtype) && c->dtype <= TRI_BF16))
@@ -240,7 +221,8 @@ static tri_status parse_docs(tri_json_doc *doc, const tri_json *generation, cons
   if (c.arch->prepare) TRI_CHECK(c.arch->prepare(&c, root, err));
   TRI_CHECK(derive(&c, root, rules.strict, err));
   if (c.arch->finish) TRI_CHECK(c.arch->finish(&c, root, err));
-  if (c.head.has_pooler) c.head.pooling = TRI_POOL_FIRST;
+  TRI_CHECK(tri_config_decoder_use(&c, root, err));
+  if (c.head.has_pooler && c.head.pooling == TRI_POOL_NONE) c.head.pooling = TRI_POOL_FIRST;
   c.attention.has_qk_norm = c.attention.qk_norm != TRI_QK_NORM_NONE && c.attention.qk_norm != TRI_QK_NORM_BARE;
   if (c.moe.top_k > c.moe.num_experts || (c.moe.num_experts && !c.moe.top_k))
     return tri_fail(err, TRI_OUT_OF_RANGE, "num_experts_per_tok", "%lld of %lld experts per token",
@@ -299,6 +281,7 @@ tri_status tri_model_config_load(const char *dir, tri_config_rules rules, tri_mo
   TRI_TRY(read_optional(dir, "generation_config.json", &gen, err));
   TRI_TRY(read_optional(dir, modelopt_file, &quant, err));
   st = parse_docs(doc, tri_json_root(gen), tri_json_root(quant), rules, out, &file, err);
+  if (st == TRI_OK) st = tri_config_folder_use(dir, tri_json_root(doc), out, err);
   snprintf(path, sizeof path, "%s/%s", dir, file);
   if (st != TRI_OK) tri_error_in_file(err, path);
   if (st == TRI_OK && !out->encoder && tri_config_end_token(dir, out) != TRI_OK)
@@ -335,13 +318,26 @@ int64_t tri_model_config_length(const tri_model_config *c) {
   return most;
 }
 
+int64_t tri_model_config_width(const tri_model_config *c) {
+  int dense = tri_num_dense(c);
+  if (c->head.has_classifier) return c->head.num_labels;
+  return dense ? c->sentence.dense[dense - 1].out : c->hidden_size;
+}
+
 uint64_t tri_model_config_hash(const tri_model_config *c) {
-  const int64_t facts[] = {c->hidden_size,         c->num_layers,
-                           c->attention.num_heads, c->attention.num_kv_heads,
-                           c->attention.head_dim,  c->mlp.intermediate_size,
-                           c->vocab_size,          c->max_position_embeddings,
-                           c->head.num_labels,     c->head.pooling,
-                           c->head.has_pooler};
+  const int64_t facts[] = {c->hidden_size,
+                           c->num_layers,
+                           c->attention.num_heads,
+                           c->attention.num_kv_heads,
+                           c->attention.head_dim,
+                           c->mlp.intermediate_size,
+                           c->vocab_size,
+                           c->max_position_embeddings,
+                           c->head.num_labels,
+                           c->head.pooling,
+                           c->head.has_pooler,
+                           c->attention.causal,
+                           tri_model_config_width(c)};
   uint64_t h = tri_hash_bytes(TRI_HASH_SEED, c->arch->model_type, strlen(c->arch->model_type));
   return tri_hash_bytes(h, facts, sizeof facts);
 }

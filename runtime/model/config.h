@@ -25,6 +25,8 @@
 #define TRI_MAX_ROTARY 1024 /* largest rotary_dim */
 #define TRI_MAX_LAYERS 4096
 #define TRI_UNKNOWN_KEYS 256
+#define TRI_MAX_CLASS_TOKENS 16
+#define TRI_MAX_DENSE 2
 
 struct tri_arch;
 
@@ -60,9 +62,9 @@ typedef enum tri_qk_norm {
   TRI_QK_NORM_BARE
 } tri_qk_norm;
 
-/* layer_flags. LOCAL: attention sees the last `window` keys only, or those of its chunk. SPARSE: experts instead of one
- * MLP. NO_ROPE: queries and keys of a model with rotary positions do not rotate. */
-enum { TRI_LAYER_LOCAL = 1, TRI_LAYER_SPARSE = 2, TRI_LAYER_NO_ROPE = 4 };
+/* layer_flags. LOCAL: attention sees a window only, or a chunk. SPARSE: experts instead of one MLP. NO_ROPE: queries and
+ * keys of a model with rotary positions do not rotate. BARE: attention reads the stream without a norm. */
+enum { TRI_LAYER_LOCAL = 1, TRI_LAYER_SPARSE = 2, TRI_LAYER_NO_ROPE = 4, TRI_LAYER_BARE = 8 };
 
 /* Latent attention (DeepSeek-V2, section 2.1); rank 0: none. A head's query and key have nope_dim elements without
  * position and rope_dim with, so head_dim is their sum; its value has v_dim. */
@@ -146,6 +148,8 @@ typedef struct tri_norm_config {
 /* Heads and sizes count elements of the whole model, not of a rank's share. */
 typedef struct tri_attention_config {
   int64_t num_heads, num_kv_heads, head_dim;
+  bool causal;        /* a token sees those before it and itself */
+  bool bidirectional; /* of a decoder's family: it is not causal */
   bool bias, o_bias;
   tri_qk_norm qk_norm;
   bool has_qk_norm; /* qk_norm has gains: for the tables */
@@ -155,13 +159,14 @@ typedef struct tri_attention_config {
   bool scale_by_layer;  /* GPT-2: divides scale by layer + 1 */
   double softcap;       /* 0: none */
   int64_t index_topk;   /* a sequence has no more tokens: beyond, a query sees those that are chosen; 0: no limit */
-  int64_t window;       /* of LOCAL layers; 0: none */
+  int64_t window;       /* of LOCAL layers, see tri_attention_args; 0: none */
   bool chunked;         /* a token sees those of its own `window` tokens, which begin at multiples of it */
   int window_every;     /* not 0: these are the first layer and every Nth, unless the file says which */
   int64_t global_every; /* not 0: these are all layers but every Nth, unless the file says which */
   tri_position_kind position;
   int64_t bias_buckets, bias_max_distance; /* RELATIVE */
   tri_rope rope;
+  bool scales_by_ntk;           /* rope_scaling may be "ntk" */
   bool has_local_rope;          /* LOCAL layers have a table of their own */
   tri_rope local_rope;          /* FIXED */
   double local_rope_theta;      /* 0: rope_theta */
@@ -177,15 +182,19 @@ typedef struct tri_mlp_config {
   int64_t intermediate_size;
   tri_act act;
   bool gated; /* act(gate) * up */
-  bool bias;
+  bool bias, no_up_bias;
 } tri_mlp_config;
 
 /* How a model ends: a decoder's logits; of an encoder, after whose states may be a pooler, act(W . pooled + b), and a
- * classifier of what is pooled or, as a token_head, of every state. */
+ * classifier of what is pooled or, as a token_head, of every state. A decoder that is an encoder has a classifier as
+ * has_score, or the rows of some tokens in its head for the vocabulary. */
 typedef struct tri_head_config {
   bool tie_word_embeddings, bias;
   double logit_scale, logit_softcap; /* softcap 0: none */
-  bool has_pooler, has_classifier, sequence_head, token_head;
+  bool has_pooler, has_classifier, sequence_head, token_head, classifier_bias, has_score;
+  bool tokens_are_tied;                               /* the head for the vocabulary was the embedding */
+  bool pooler_no_bias, pooler_norm, pooler_norm_bias; /* pooler_norm: a norm after its activation */
+  int64_t num_class_tokens, class_tokens[TRI_MAX_CLASS_TOKENS];
   tri_pooling pooling;
   tri_act pool_act;
   int64_t num_labels;
@@ -206,13 +215,21 @@ typedef struct tri_generation_config {
   bool do_sample;
 } tri_generation_config;
 
+/* A Dense module: act(W . x + b). */
+typedef struct tri_dense_config {
+  bool on, bias;
+  int64_t in, out;
+  tri_act act;
+  char path[64]; /* of its folder in the model's */
+} tri_dense_config;
+
 /* Says how a sentence-transformers folder makes vectors of texts; see sentence.h. */
 typedef struct tri_sentence_config {
-  bool on;                /* there is a modules.json */
-  tri_pooling pooling;    /* NONE: one that is not supported, where another was asked for */
-  bool normalize;         /* to length 1 */
-  bool has_prompt;        /* a text that its own library puts before each text */
-  int64_t max_seq_length; /* 0: as many tokens as there are positions */
+  bool on;                               /* there is a modules.json */
+  tri_pooling pooling;                   /* NONE: one that is not supported, where another was asked for */
+  bool normalize;                        /* to length 1 */
+  int64_t max_seq_length;                /* 0: as many tokens as there are positions */
+  tri_dense_config dense[TRI_MAX_DENSE]; /* after the pooling, in this order; the first ones are on */
 } tri_sentence_config;
 
 typedef struct tri_model_config {
@@ -269,6 +286,9 @@ void tri_model_config_warn(const tri_model_config *c, const char *component);
 /* Tokens of a sequence, unless an option says otherwise: the positions, or fewer where a sentence-transformers folder
  * wants that or attention to all keys ends. */
 int64_t tri_model_config_length(const tri_model_config *c);
+/* Numbers of an encoder's answer: of a vector, or of the scores of a text or a token. */
+int64_t tri_model_config_width(const tri_model_config *c);
+static inline int tri_num_dense(const tri_model_config *c) { return c->sentence.dense[0].on + c->sentence.dense[1].on; }
 /* A hash of what the coordinator and its workers must agree about. Weights are not in it: two trainings of one shape
  * have one hash. */
 uint64_t tri_model_config_hash(const tri_model_config *c);

@@ -18,6 +18,8 @@ static const tri_config_key common_keys[] = {
     TRI_BOOL_KEY("tie_word_embeddings", head.tie_word_embeddings),
     TRI_NUM_KEY("rope_theta", attention.rope_theta, 1, 1e12),
     TRI_NUM_KEY("partial_rotary_factor", attention.partial_rotary_factor, 0, 1),
+    TRI_READ_KEY("classifier_from_token"), /* this and the next are read by tri_config_decoder_use */
+    TRI_READ_KEY("is_original_qwen3_reranker"),
     {0},
 };
 

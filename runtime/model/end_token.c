@@ -85,6 +85,8 @@ static tri_status find(const char *dir, const tri_json *config, const char *text
   return st;
 }
 
+tri_status tri_config_token_id(const char *dir, const char *text, int64_t *id) { return find(dir, NULL, text, id); }
+
 tri_status tri_config_end_token(const char *dir, tri_model_config *c) {
   char path[4200];
   tri_json_doc *doc = NULL;

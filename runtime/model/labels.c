@@ -54,6 +54,17 @@ static tri_status read_problem(const tri_json *root, tri_problem *out, tri_error
   return tri_fail(err, TRI_UNSUPPORTED, "problem_type", "problem_type \"%.60s\" is not known", name ? name : "?");
 }
 
+/* Labels that are tokens have their texts as names, where id2label has no others. */
+static tri_status name_tokens(const tri_json *tokens, tri_labels *l) {
+  for (size_t i = 0; i < l->count && i < tri_json_size(tokens); i++) {
+    size_t len = 0;
+    const char *text = tri_json_as_str(tri_json_at(tokens, i), &len);
+    if (l->names[i] || !text || len > TRI_LABEL_BYTES) continue;
+    if (!(l->names[i] = tri_strndup(text, len))) return TRI_NO_MEMORY;
+  }
+  return TRI_OK;
+}
+
 /* Names first, defaults for the gaps after: a file may name some of the labels. */
 static tri_status read_root(const tri_json *root, size_t count, tri_labels *out, tri_error *err) {
   tri_labels l = {.count = count, .names = tri_calloc(count, sizeof *l.names)};
@@ -66,6 +77,7 @@ static tri_status read_root(const tri_json *root, size_t count, tri_labels *out,
     TRI_TRY(tri_fail(err, TRI_INVALID_ARGUMENT, "id2label", "id2label must be an object of number to name"));
   TRI_TRY(tri_json_each(names, read_name, &r));
   TRI_TRY(read_problem(root, &l.problem, err));
+  TRI_TRY(name_tokens(tri_json_get(root, "classifier_from_token"), &l));
   for (size_t i = 0; i < count; i++) {
     if (l.names[i]) continue;
     snprintf(text, sizeof text, "LABEL_%zu", i);

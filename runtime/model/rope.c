@@ -67,7 +67,7 @@ static tri_status read_key(void *ctx, const char *key, const tri_json *value) {
   }
   /* Words of other ways to stretch positions, and sections by kinds of layers. */
   static const char effects[] =
-      "attn_factor extrapolation_factor alpha short_mscale long_mscale mrope_section mrope_interleaved";
+      "attn_factor extrapolation_factor alpha mixed_b short_mscale long_mscale mrope_section mrope_interleaved";
   bool known = tri_json_kind_of(value) == TRI_JSON_OBJECT || tri_json_kind_of(value) == TRI_JSON_ARRAY ||
                tri_has_word(effects, key);
   /* Some sections have the length again that the model has. */
@@ -103,6 +103,13 @@ static void scale_llama3(tri_rope *r, int half, const struct params *p) {
       r->inv_freq[i] = (float)((1 - smooth) * r->inv_freq[i] / p->factor + smooth * r->inv_freq[i]);
     }
   }
+}
+
+/* GTE's NTK scaling (Su Jianlin, "NTK-RoPE", 2023, formula 6): a larger base, and each frequency over the factor's root
+ * of half the dimensions. */
+static void scale_ntk(tri_rope *r, int half, const struct params *p) {
+  double all = pow(p->factor, 1.0 / half);
+  for (int i = 0; i < half; i++) r->inv_freq[i] = (float)(1 / (pow(p->theta * p->factor, (double)i / half) * all));
 }
 
 static double yarn_mscale(double factor, double mscale) { return factor <= 1 ? 1 : 0.1 * mscale * log(factor) + 1; }
@@ -169,7 +176,8 @@ static tri_status apply(const tri_model_config *c, tri_rope *r, const char *type
   if (!original_given) p->original = (double)c->max_position_embeddings;
   for (int i = 0; i < half; i++) r->inv_freq[i] = (float)(1.0 / pow(p->theta, 2.0 * i / r->rotary_dim));
 
-  if (!tri_has_word("default linear dynamic yarn longrope su llama3", type))
+  bool ntk = c->attention.scales_by_ntk && !strcmp(type, "ntk");
+  if (!ntk && !tri_has_word("default linear dynamic yarn longrope su llama3", type))
     return tri_fail(err, TRI_UNSUPPORTED, "rope_scaling.rope_type", "rope type \"%.40s\" is not supported", type);
   if (!strcmp(type, "default")) return TRI_OK;
   if (!strcmp(type, "longrope") || !strcmp(type, "su")) {
@@ -180,7 +188,9 @@ static tri_status apply(const tri_model_config *c, tri_rope *r, const char *type
     return scale_longrope(r, half, p, c->attention.has_rope_mscales, err);
   }
   TRI_CHECK(require(p->factor, "rope_scaling.factor", type, err));
-  if (!strcmp(type, "linear")) {
+  if (ntk) {
+    scale_ntk(r, half, p);
+  } else if (!strcmp(type, "linear")) {
     for (int i = 0; i < half; i++) r->inv_freq[i] = (float)(r->inv_freq[i] / p->factor);
   } else if (!strcmp(type, "dynamic")) {
     if (r->rotary_dim < 4) /* the stretched base is a power of d / (d - 2) */

@@ -351,6 +351,30 @@ tri_status tri_checkpoint_open(const char *dir, tri_checkpoint **out, tri_error 
   return hand_over(c, open_sharded(c, dir, path, err), out);
 }
 
+/* Puts a prefix before the names of the last file's tensors, of which none has been sorted. */
+static tri_status prefix_names(tri_checkpoint *c, size_t from, const char *prefix) {
+  size_t bytes = 0, at = 0, len = strlen(prefix);
+  for (size_t i = from; i < c->num_tensors; i++) bytes += len + strlen(c->tensors[i].name) + 1;
+  char *names = tri_malloc(bytes + 1, 1);
+  if (!names) return TRI_NO_MEMORY;
+  for (size_t i = from; i < c->num_tensors; i++) {
+    const char *name = c->tensors[i].name;
+    c->tensors[i].name = names + at;
+    at += (size_t)snprintf(names + at, bytes + 1 - at, "%s%s", prefix, name) + 1;
+  }
+  tri_free(c->files[c->num_files - 1].names);
+  c->files[c->num_files - 1].names = names;
+  return TRI_OK;
+}
+
+tri_status tri_checkpoint_add(tri_checkpoint *c, const char *path, const char *prefix, tri_error *err) {
+  size_t from = c->num_tensors;
+  if (c->num_files == MAX_FILES) return tri_fail(err, TRI_TOO_LARGE, path, "more than %d files", MAX_FILES);
+  TRI_CHECK(add_file(c, path, TRI_NOT_FOUND, err));
+  if (prefix_names(c, from, prefix) != TRI_OK) return tri_fail(err, TRI_NO_MEMORY, path, "no memory for %s", path);
+  return finish_open(c, err);
+}
+
 void tri_checkpoint_close(tri_checkpoint *c) {
   if (!c) return;
   for (int i = 0; i < c->num_files; i++) {

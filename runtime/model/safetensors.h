@@ -33,6 +33,8 @@ tri_status tri_checkpoint_open_file(const char *path, tri_checkpoint **out, tri_
  * change, so that any thread may look things up. TRI_NOT_FOUND, TRI_UNSUPPORTED: no folder, or another format
  * (tri_folder_no_weights); TRI_CORRUPT: a file or the index is wrong. */
 tri_status tri_checkpoint_open(const char *dir, tri_checkpoint **out, tri_error *err);
+/* Adds the tensors of another file, whose names get a prefix. On an error the checkpoint can only be closed. */
+tri_status tri_checkpoint_add(tri_checkpoint *c, const char *path, const char *prefix, tri_error *err);
 void tri_checkpoint_close(tri_checkpoint *c); /* NULL is fine */
 
 size_t tri_checkpoint_num_tensors(const tri_checkpoint *c);

@@ -11,6 +11,7 @@ void tri_model_config_source(const tri_model_config *c, tri_model_config *out) {
   out->arch = c->arch->source;
   out->seq2seq.on = false;
   out->feeds_decoder = out->encoder = true;
+  out->attention.causal = false;
   out->num_layers = c->seq2seq.num_layers;
   out->attention.num_heads = out->attention.num_kv_heads = c->seq2seq.num_heads;
   out->mlp.intermediate_size = c->seq2seq.intermediate_size;

@@ -31,11 +31,18 @@ static bool adds_positions(const tri_model_config *c, const tri_shard *s) {
 static tri_weight_shape encoder_shape(const tri_model_config *c, const tri_shard *s, tri_weight_id id) {
   bool mine = s->last_stage && s->p.tp_rank == 0, pooler = mine && c->head.has_pooler,
        classifier = mine && c->head.has_classifier;
+  const tri_dense_config *dense = c->sentence.dense;
   switch (id) {
   case TRI_W_POOLER: return matrix(pooler ? c->hidden_size : 0, c->hidden_size);
-  case TRI_W_POOLER_BIAS: return vector(pooler, c->hidden_size);
+  case TRI_W_POOLER_BIAS: return vector(pooler && !c->head.pooler_no_bias, c->hidden_size);
+  case TRI_W_POOLER_NORM: return vector(pooler && c->head.pooler_norm, c->hidden_size);
+  case TRI_W_POOLER_NORM_BIAS: return vector(pooler && c->head.pooler_norm_bias, c->hidden_size);
   case TRI_W_CLASSIFIER: return matrix(classifier ? c->head.num_labels : 0, c->hidden_size);
-  case TRI_W_CLASSIFIER_BIAS: return vector(classifier, c->head.num_labels);
+  case TRI_W_CLASSIFIER_BIAS: return vector(classifier && c->head.classifier_bias, c->head.num_labels);
+  case TRI_W_DENSE1: return matrix(mine ? dense[0].out : 0, dense[0].in);
+  case TRI_W_DENSE1_BIAS: return vector(mine && dense[0].bias, dense[0].out);
+  case TRI_W_DENSE2: return matrix(mine ? dense[1].out : 0, dense[1].in);
+  case TRI_W_DENSE2_BIAS: return vector(mine && dense[1].bias, dense[1].out);
   default: return vector(false, 0);
   }
 }
@@ -135,7 +142,7 @@ tri_weight_shape tri_shard_weight_shape(const tri_model_config *c, const tri_sha
   case TRI_W_O: return matrix(h, s->q_heads.count * tri_value_dim(c));
   case TRI_W_O_BIAS: return vector(c->attention.o_bias && adds_bias, h);
   case TRI_W_UP: return matrix(up, h);
-  case TRI_W_UP_BIAS: return vector(c->mlp.bias, up);
+  case TRI_W_UP_BIAS: return vector(c->mlp.bias && !c->mlp.no_up_bias, up);
   case TRI_W_DOWN: return matrix(h, f);
   case TRI_W_DOWN_BIAS: return vector(c->mlp.bias && adds_bias, h);
   default: return expert_shape(c, s, id);
@@ -175,6 +182,7 @@ static int64_t full_rows(const tri_model_config *c, const tri_tensor_rule *rule)
   case TRI_PART_GATE:
   case TRI_PART_UP: return units_of(c, rule->weight);
   case TRI_PART_GATE_UP_CONCAT:
+  case TRI_PART_UP_GATE_CONCAT:
   case TRI_PART_GATE_UP_INTERLEAVED: return 2 * units_of(c, rule->weight);
   case TRI_PART_LATENT_Q: return c->mla.q_rank;
   case TRI_PART_LATENT_KV: return c->mla.rank + c->mla.rope_dim;
@@ -190,8 +198,12 @@ static int64_t full_rows(const tri_model_config *c, const tri_tensor_rule *rule)
   case TRI_W_TYPES: return c->embed.type_vocab_size;
   case TRI_W_EMBED_NORM:
   case TRI_W_EMBED_NORM_BIAS: return entrance_width(c);
-  case TRI_W_CLASSIFIER:
+  case TRI_W_CLASSIFIER: return c->head.num_class_tokens ? c->vocab_size : c->head.num_labels;
   case TRI_W_CLASSIFIER_BIAS: return c->head.num_labels;
+  case TRI_W_DENSE1:
+  case TRI_W_DENSE1_BIAS: return c->sentence.dense[0].out;
+  case TRI_W_DENSE2:
+  case TRI_W_DENSE2_BIAS: return c->sentence.dense[1].out;
   case TRI_W_PROJECT_OUT: return c->embed.size;
   case TRI_W_UP:
   case TRI_W_UP_BIAS:
@@ -235,6 +247,8 @@ tri_weight_shape tri_rule_full_shape(const tri_model_config *c, const tri_tensor
   case TRI_W_QKV_A:
   case TRI_W_CROSS_Q:
   case TRI_W_CROSS_KV: break;
+  case TRI_W_DENSE1: full.k = c->sentence.dense[0].in; break;
+  case TRI_W_DENSE2: full.k = c->sentence.dense[1].in; break;
   case TRI_W_RELATIVE_BIAS: full.k = c->attention.num_heads; break;
   case TRI_W_Q_B: full.k = c->mla.low_rank_q ? c->mla.q_rank : c->hidden_size; break;
   case TRI_W_K_UP:
@@ -295,6 +309,13 @@ static tri_status emit_qkv(const tri_model_config *c, const tri_shard *s, tri_pa
   return TRI_OK;
 }
 
+/* Rows of the head for the vocabulary, or of the whole tensor. */
+static tri_status emit_classifier(const tri_model_config *c, tri_weight_shape mine, const struct emit *e) {
+  if (!c->head.num_class_tokens) return emit_rows(e, 0, 0, mine.n, mine.k);
+  for (int64_t i = 0; i < mine.n; i++) TRI_CHECK(emit_rows(e, c->head.class_tokens[i], i, 1, mine.k));
+  return TRI_OK;
+}
+
 /* Keys or values of all local heads, the keys first. */
 static tri_status emit_cross_kv(const tri_model_config *c, const tri_shard *s, tri_part part, int64_t cols,
                                 const struct emit *e) {
@@ -314,8 +335,9 @@ static tri_status emit_up(bool gated, int64_t size, tri_range mine, tri_part par
     s.dst_row = up_dst;
     return e->fn(e->ctx, &s);
   }
-  bool gate = part == TRI_PART_GATE || part == TRI_PART_GATE_UP_CONCAT, up = part != TRI_PART_GATE;
-  if (gate) TRI_CHECK(emit_rows(e, mine.first, dst, mine.count, cols));
+  bool gate = part == TRI_PART_GATE || part == TRI_PART_GATE_UP_CONCAT || part == TRI_PART_UP_GATE_CONCAT,
+       up = part != TRI_PART_GATE;
+  if (gate) TRI_CHECK(emit_rows(e, mine.first + (part == TRI_PART_UP_GATE_CONCAT ? size : 0), dst, mine.count, cols));
   if (!up) return TRI_OK;
   return emit_rows(e, mine.first + (part == TRI_PART_GATE_UP_CONCAT ? size : 0), up_dst, mine.count, cols);
 }
@@ -376,6 +398,7 @@ tri_status tri_shard_slices(const tri_model_config *c, const tri_shard *s, const
     slice.dst_row = rule->part == TRI_PART_LATENT_KV ? c->mla.q_rank : 0;
     slice.rows = full_rows(c, rule);
     break;
+  case TRI_W_CLASSIFIER: return emit_classifier(c, mine, &e);
   case TRI_W_CROSS_KV:
   case TRI_W_CROSS_KV_BIAS: return emit_cross_kv(c, s, rule->part, mine.k, &e);
   case TRI_W_CROSS_O:

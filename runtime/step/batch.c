@@ -233,6 +233,10 @@ static tri_status add_logits(tri_batch_builder *b, const tri_slots *slots, tri_s
                              uint32_t next) {
   tri_batch *v = &b->batch;
   int n = (int)q->num_tokens;
+  if (slots->limits.whole_sequences) { /* the last states, which some encoders pool */
+    b->rows.logit_rows[v->num_logits++] = v->num_tokens + n - 1;
+    return TRI_OK;
+  }
   bool sample = q->flags & TRI_SEQ_FLAG_SAMPLE, score = q->flags & TRI_SEQ_FLAG_SCORE;
   bool all = score || q->flags & TRI_SEQ_FLAG_ALL_LOGITS;
   if ((all ? n : sample) > tri_limits_logits(&slots->limits) - v->num_logits) return TRI_CORRUPT;

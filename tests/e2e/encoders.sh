@@ -88,6 +88,25 @@ run embed --pooling cls
 right cls
 stop_cluster TERM
 
+# Decoders as encoders, Dense modules, a window on both sides.
+serve "up 1 2" "$checkpoints/qwen3_embedding"
+run embed
+right embedding
+stop_cluster TERM
+serve "up 2 1" "$checkpoints/qwen3_reranker"
+run classify
+right score
+refused 3 "it does not embed" embed --token-ids 5,6
+stop_cluster TERM
+serve "up 2 1" "$checkpoints/embedding_gemma"
+run embed
+right embedding
+stop_cluster TERM
+serve "up 1 1" "$checkpoints/modernbert_classifier"
+run classify --activation none
+right logits
+stop_cluster TERM
+
 # A sentence-transformers folder decides pooling, length and normalization; options and requests win.
 mkdir -p "$RUN/sentence/1_Pooling"
 cp "$checkpoints/bert/"* "$RUN/sentence"
@@ -110,8 +129,8 @@ right cls
 grep -q -- '--pooling cls is not the pooling that modules.json asks for: the option wins' "$RUN/log" || fail "no warning about --pooling"
 grep -q -- '--max-model-len 64 is not the max_seq_length 48' "$RUN/log" || fail "no warning about --max-model-len"
 stop_cluster TERM
-sed -i 's/models.Normalize/models.Dense/' "$RUN/sentence/modules.json"
-refused 3 "sentence_transformers.models.Dense, which is not supported" plan --model "$RUN/sentence"
+sed -i 's/models.Normalize/models.WordWeights/' "$RUN/sentence/modules.json"
+refused 3 "sentence_transformers.models.WordWeights, which is not supported" plan --model "$RUN/sentence"
 
 # Texts, with made-up weights: the template's special tokens, and the tokens' texts beside their labels.
 mkdir "$RUN/model"

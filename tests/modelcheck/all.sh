@@ -266,8 +266,10 @@ packed_only='gpt2 gpt2_bare gpt2_odd gpt_oss_odd deepseek_v2 deepseek_v2_lite de
 packed_only="$packed_only $quantized"
 
 streamed() {
-  encoders=$(cd "$checkpoints" && grep -lE '"model_type": "(albert|bert|roberta|xlm-roberta|distilbert|t5|bart|marian)"' ./*/config.json |
+  encoders=$(cd "$checkpoints" &&
+    grep -lE '"model_type": "(albert|bert|roberta|xlm-roberta|distilbert|modernbert|nomic_bert|new|t5|bart|marian)"' ./*/config.json |
     sed 's|^\./||; s|/config.json$||' | tr '\n' ' ')
+  encoders="$encoders qwen3_embedding qwen3_reranker qwen3_sequences embedding_gemma" # of decoders' families
   packs=$(mktemp -d) || exit 1
   trap 'rm -rf "$packs"' EXIT
   mkdir "$packs/a" "$packs/b" "$packs/c" || exit 1
@@ -285,7 +287,11 @@ single_streamed() {
   one_of_two_streamed
   # Without a place for a pack, and a model that is not streamed.
   check 3 0 "$checkpoints/gpt2" --offload-weights nvme
-  check 3 0 "$checkpoints/bert" --offload-weights nvme
+  for name in qwen3_embedding qwen3_reranker qwen3_sequences; do
+    check 0 0 "$checkpoints/$name" --offload-weights nvme
+    check 0 0 "$checkpoints/$name" --offload-weights nvme --forward-chunk 3 --nvme-path "$packs"
+  done
+  for name in bert modernbert embedding_gemma; do check 3 0 "$checkpoints/$name" --offload-weights nvme; done
 }
 
 # Ranks of one tensor group of which one alone streams, in chunks: the other one's steps go in the same chunks.

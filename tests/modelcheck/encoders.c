@@ -6,11 +6,13 @@
 
 #include "tests/modelcheck/modelcheck.h"
 
+enum { WIDEST = 256 }; /* vector, where it is wider than a state */
+
 tri_status mc_encoder_prepare(struct mc_check *c, const tri_model_config *model) {
   if (!model->encoder && !model->seq2seq.on) return TRI_OK;
   size_t h = (size_t)model->hidden_size, labels = (size_t)model->head.num_labels + 1;
   c->trace.encoder_hidden = tri_calloc(MAX_ROWS * h, sizeof(float));
-  c->trace.pooled = tri_calloc(MAX_ROWS * h, sizeof(float));
+  c->trace.pooled = tri_calloc(MAX_ROWS * (h + WIDEST), sizeof(float));
   c->trace.scores = tri_calloc(MAX_ROWS * labels, sizeof(float));
   return c->trace.encoder_hidden && c->trace.pooled && c->trace.scores ? TRI_OK : TRI_NO_MEMORY;
 }
@@ -45,7 +47,8 @@ static tri_status run(struct mc_check *c, int first, int last) {
   }
   TRI_TRY(mc_run_step(c, &r));
   TRI_TRY(mc_collect(c, from, c->trace.encoder_hidden, rows * (size_t)m->hidden_size));
-  TRI_TRY(mc_collect(c, from, c->trace.pooled, seqs * (size_t)m->hidden_size));
+  size_t width = m->head.has_classifier ? (size_t)m->hidden_size : (size_t)tri_model_config_width(m);
+  TRI_TRY(mc_collect(c, from, c->trace.pooled, seqs * width));
   TRI_TRY(mc_collect(c, from, c->trace.scores, (m->head.token_head ? rows : seqs) * (size_t)m->head.num_labels));
 cleanup:
   return st;
@@ -62,17 +65,51 @@ static double compare(struct mc_check *c, const char *what, int prompt, const fl
   return e;
 }
 
-/* A mean of the stored states, or the first of them, against what was pooled. */
+/* The final states, at `positions` of a long prompt, in order. */
+static double compare_states(struct mc_check *c, int prompt, float *got, size_t n, size_t h) {
+  char name[64];
+  const tri_st_tensor *t;
+  snprintf(name, sizeof name, "positions.%d", prompt);
+  int64_t *at = mc_read_tensor(&c->exp, name, &t);
+  size_t rows = at ? (size_t)t->shape[0] : n;
+  float *chosen = tri_malloc(rows * h, sizeof *chosen);
+  for (size_t i = 0; chosen && i < rows; i++)
+    memcpy(chosen + i * h, got + (at ? (size_t)at[i] : i) * h, h * sizeof *got);
+  double e = chosen ? compare(c, "encoder", prompt, chosen, rows * h) : NAN;
+  tri_free(chosen);
+  tri_free(at);
+  return e;
+}
+
+/* What was pooled at length 1 against sentence-transformers' vector. */
+static double compare_vector(struct mc_check *c, int prompt, const float *got, size_t n) {
+  float *unit = tri_malloc(n, sizeof *unit);
+  double sum = 0;
+  for (size_t i = 0; i < n; i++) sum += (double)got[i] * (double)got[i];
+  for (size_t i = 0; unit && i < n; i++) unit[i] = (float)(got[i] / sqrt(sum));
+  double e = unit ? compare(c, "embedding", prompt, unit, n) : NAN;
+  tri_free(unit);
+  return e;
+}
+
+/* The softmax of two tokens' logits at the second, against a reranker's score. */
+static double compare_score(struct mc_check *c, int prompt, const float *got) {
+  float score = (float)(1 / (1 + exp((double)got[0] - (double)got[1])));
+  return compare(c, "score", prompt, &score, 1);
+}
+
+/* A mean of the stored states, or the first or last of them, against what was pooled. */
 static double compare_pooling(struct mc_check *c, int prompt, const float *got, size_t h) {
   char name[64];
   const tri_st_tensor *t;
+  tri_pooling how = c->engine->model.head.pooling;
   snprintf(name, sizeof name, "encoder.%d", prompt);
   float *states = mc_read_tensor(&c->exp, name, &t);
   if (!states) return NAN;
-  size_t rows = c->engine->model.head.pooling == TRI_POOL_MEAN ? (size_t)t->shape[0] : 1;
+  size_t all = (size_t)t->shape[0], rows = how == TRI_POOL_MEAN ? all : 1, from = how == TRI_POOL_LAST ? all - 1 : 0;
   for (size_t j = 0; j < h; j++) {
     double sum = 0;
-    for (size_t i = 0; i < rows; i++) sum += states[i * h + j];
+    for (size_t i = 0; i < rows; i++) sum += states[(from + i) * h + j];
     states[j] = (float)(sum / (double)rows);
   }
   double e = mc_nmse(got, states, h);
@@ -88,16 +125,21 @@ static double compare_all(struct mc_check *c, int first, int last) {
   size_t h = (size_t)m->hidden_size, labels = (size_t)m->head.num_labels, row = 0;
   double worst = 0;
   bool states = tri_checkpoint_find(c->exp.file, "encoder.0") != NULL;
+  bool vectors = tri_checkpoint_find(c->exp.file, "embedding.0") && !c->a.pooling;
+  bool scores = tri_checkpoint_find(c->exp.file, "score.0") != NULL;
+  size_t width = m->head.has_classifier ? h : (size_t)tri_model_config_width(m);
   if (!states && !m->head.has_classifier) return NAN;
   for (int i = first; i < last; i++) {
     size_t n = (size_t)c->exp.len[i], seq = (size_t)(i - first);
-    if (states) worse(&worst, compare(c, "encoder", i, c->trace.encoder_hidden + row * h, n * h));
-    if (m->head.has_classifier)
+    if (states) worse(&worst, compare_states(c, i, c->trace.encoder_hidden + row * h, n, h));
+    if (vectors) worse(&worst, compare_vector(c, i, c->trace.pooled + seq * width, width));
+    if (scores) worse(&worst, compare_score(c, i, c->trace.scores + seq * labels));
+    if (m->head.has_classifier && !scores)
       worse(&worst, compare(c, "logits", i, c->trace.scores + (m->head.token_head ? row : seq) * labels,
                             (m->head.token_head ? n : 1) * labels));
     if (m->head.has_pooler && !m->head.has_classifier)
       worse(&worst, compare(c, "pooled", i, c->trace.pooled + seq * h, h));
-    if (!m->head.has_pooler && m->head.pooling != TRI_POOL_NONE && states)
+    if (!m->head.has_pooler && m->head.pooling != TRI_POOL_NONE && states && !vectors)
       worse(&worst, compare_pooling(c, i, c->trace.pooled + seq * h, h));
     row += n;
   }

@@ -7,7 +7,7 @@
 Reads CHECKPOINTS/{bert,roberta,distilbert,albert} and writes CHECKPOINTS/NAME_{sequences,tokens}: the same weights under
 the names that a classifier's file has, a random head, and as logits.I the head's formula, computed here in double from the
 final states that the reference stored (encoder.I, kept). So the answers owe nothing to the program under test, and this
-needs neither torch nor numpy.
+needs neither torch nor numpy. qwen3_embedding gets a head of its last state, in qwen3_sequences.
 """
 import argparse
 import json
@@ -24,7 +24,9 @@ MODELS = {
     'roberta': ('Roberta', 'roberta.', [('classifier.dense', None), ('classifier.out_proj', LABELS)], math.tanh),
     'distilbert': ('DistilBert', 'distilbert.', [('pre_classifier', None), ('classifier', LABELS)], lambda x: max(x, 0.0)),
     'albert': ('Albert', 'albert.', [('albert.pooler', None), ('classifier', LABELS)], math.tanh),
+    'qwen3_embedding': ('Qwen3', 'model.', [('score', LABELS)], None),
 }
+DECODERS = ('qwen3_embedding',)  # their heads have no biases
 
 
 def read(path):
@@ -62,7 +64,7 @@ def decode(dtype, data):
     return struct.unpack('<%d%s' % (len(data) // size, kind), data)
 
 
-def head(dtype, hidden, layers, rng):
+def head(dtype, hidden, layers, rng, biased):
     """The layers' tensors, and their weights as stored."""
     tensors, stored = {}, []
     for name, out in layers:
@@ -70,9 +72,11 @@ def head(dtype, hidden, layers, rng):
         weight = encode(dtype, [rng.gauss(0, 2 / math.sqrt(hidden)) for _ in range(out * hidden)])
         bias = encode(dtype, [rng.gauss(0, 0.5) for _ in range(out)])
         tensors[name + '.weight'] = (dtype, [out, hidden], weight)
-        tensors[name + '.bias'] = (dtype, [out], bias)
+        if biased:
+            tensors[name + '.bias'] = (dtype, [out], bias)
         w = decode(dtype, weight)
-        stored.append(([w[i * hidden:(i + 1) * hidden] for i in range(out)], decode(dtype, bias)))
+        stored.append(([w[i * hidden:(i + 1) * hidden] for i in range(out)],
+                       decode(dtype, bias) if biased else [0.0] * out))
     return tensors, stored
 
 
@@ -86,25 +90,26 @@ def apply(stored, act, x):
 
 def make(folder, model, what, rng):
     name, prefix, layers, act = MODELS[model]
-    source, out = os.path.join(folder, model), os.path.join(folder, '%s_%s' % (model, what))
+    source, out = os.path.join(folder, model), os.path.join(folder, '%s_%s' % (model.split('_')[0], what))
     config = json.load(open(os.path.join(source, 'config.json')))
     config['architectures'] = [name + ('ForSequenceClassification' if what == 'sequences' else 'ForTokenClassification')]
     config['id2label'] = {str(i): 'LABEL_%d' % i for i in range(LABELS)}
     config['label2id'] = {'LABEL_%d' % i: i for i in range(LABELS)}
     weights, expected = read(os.path.join(source, 'model.safetensors')), read(os.path.join(source, 'expected.safetensors'))
-    hidden, dtype = expected['encoder.0'][1][1], weights['embeddings.word_embeddings.weight'][0]
+    hidden, dtype = expected['encoder.0'][1][1], next(iter(weights.values()))[0]
     layers = layers if what == 'sequences' else [('classifier', LABELS)]
     states = []
     for i in range(sum(k.startswith('prompt.') for k in expected)):
         flat = decode('F32', expected['encoder.%d' % i][2])
         rows = [flat[r:r + hidden] for r in range(0, len(flat), hidden)]
-        states.append(rows[:1] if what == 'sequences' else rows)
+        pooled = rows[-1:] if model in DECODERS else rows[:1]
+        states.append(pooled if what == 'sequences' else rows)
     least = 0
     while least < LEAST:
-        tensors, stored = head(dtype, hidden, layers, rng)
+        tensors, stored = head(dtype, hidden, layers, rng, model not in DECODERS)
         scores = [[v for x in rows for v in apply(stored, act, x)] for rows in states]
         least = min(sum(v * v for v in answer) / len(answer) for answer in scores)
-    answers = {k: v for k, v in expected.items() if not k.startswith(('pooled', 'hidden'))}
+    answers = {k: v for k, v in expected.items() if not k.startswith(('pooled', 'hidden', 'embedding'))}
     for i, answer in enumerate(scores):
         shape = [LABELS] if what == 'sequences' else [len(states[i]), LABELS]
         answers['logits.%d' % i] = ('F32', shape, encode('F32', answer))
@@ -124,7 +129,7 @@ def main():
     args = parser.parse_args()
     for model in MODELS:
         for what in ('sequences', 'tokens'):
-            if (model, what) != ('bert', 'sequences'):  # bert_classifier is one
+            if (model, what) != ('bert', 'sequences') and (model not in DECODERS or what == 'sequences'):  # bert_classifier is one
                 make(args.checkpoints, model, what, random.Random('%d %s %s' % (args.seed, model, what)))
 
 

@@ -3,7 +3,8 @@
  *
  *   encoder_answers ask DIR COUNT                   so many lines for trireme embed --file: DIR's prompts in turn
  *   encoder_answers check DIR WHAT ANSWERS.jsonl    the output of --json for such lines; WHAT: pooled, cls, mean (of
- * the stored states), or logits (classify --activation none)
+ * the stored states), embedding (of a sentence-transformers folder), logits (classify --activation none), or score (of
+ * two tokens, as probabilities)
  *
  * Prints the worst normalised squared error. Exit status: 0 right, 1 wrong. */
 #include <math.h>
@@ -62,6 +63,15 @@ static int ask(const struct expected *x, int count) {
   return 0;
 }
 
+/* The probabilities of both tokens, instead of the second's alone. */
+static float *pair_of(float *score, size_t *n) {
+  float *both = tri_malloc(2, sizeof *both);
+  if (both) both[0] = 1 - *score, both[1] = *score;
+  tri_free(score);
+  *n = 2;
+  return both;
+}
+
 /* What the answer to a prompt must be; *n numbers. */
 static float *wanted(const struct expected *x, const char *what, int prompt, size_t *n) {
   const tri_st_tensor *t;
@@ -69,6 +79,7 @@ static float *wanted(const struct expected *x, const char *what, int prompt, siz
   float *v = read_tensor(x, pools ? "encoder" : what, prompt, &t);
   if (!v) return NULL;
   *n = (size_t)t->bytes / sizeof *v;
+  if (!strcmp(what, "score")) return pair_of(v, n);
   if (!pools) return v;
   size_t rows = !strcmp(what, "mean") ? (size_t)t->shape[0] : 1, width = (size_t)t->shape[1];
   for (size_t j = 0; j < width; j++) {

@@ -37,6 +37,7 @@ struct world {
   tri_replica_assign assigns[MAX_ASSIGNS];
   int num_assigns, aborts, again;
   bool closed;
+  char text[64]; /* the last one that was tokenized */
 };
 
 static const tri_peer client = {.len = 1, .bytes = "c"},
@@ -90,7 +91,9 @@ static const uint32_t text_ids[] = {5, 300, 7};
 
 static tri_status tokenize(void *ctx, uint64_t job, const tri_core_text *text, const uint32_t **ids, size_t *count,
                            size_t *second) {
-  (void)ctx, (void)job;
+  struct world *w = ctx;
+  (void)job;
+  snprintf(w->text, sizeof w->text, "%.*s", (int)text->text.len, text->text.s);
   if (text->text.len > 3 && !text->truncate_to) return TRI_TOO_LARGE;
   if (text->truncate_to) ck_assert_uint_eq(text->truncate_to, MODEL_LEN);
   *ids = text_ids;
@@ -150,6 +153,9 @@ static void load_labels(struct world *w, const char *config, int num_labels) {
   ck_assert_int_eq(tri_labels_load(TRI_TEST_SCRATCH "/embed_jobs", (size_t)num_labels, &w->labels, &err), TRI_OK);
 }
 
+static char *prompt_names[] = {"query", "document"}, *prompt_texts[] = {"find: ", ""};
+static tri_prompts prompts = {.count = 2, .names = prompt_names, .texts = prompt_texts};
+
 /* config: of a classifier, for its labels. tokenizer: a folder, or NULL. */
 static struct world *create_with(kind k, const char *config, int num_labels, const char *tokenizer) {
   struct world *w = calloc(1, sizeof *w);
@@ -172,6 +178,7 @@ static struct world *create_with(kind k, const char *config, int num_labels, con
                        .tokenizer = w->tokenizer,
                        .other_tokenizer = "spiece.model",
                        .labels = k > EMBEDDER ? &w->labels : NULL,
+                       .prompts = k == EMBEDDER ? &prompts : NULL,
                        .pools_as_model = true,
                        .num_replicas = 1,
                        .replica_ranks = 1,
@@ -438,6 +445,31 @@ START_TEST(test_normalize_of_the_model) {
 }
 END_TEST
 
+static tri_wire_str wire(const char *s) { return (tri_wire_str){s, s ? strlen(s) : 0}; }
+
+/* A prompt comes before a text: the one that is named, or the usual one. */
+START_TEST(test_prompts) {
+  struct world *w = create(EMBEDDER, NULL, 0, true);
+  static const struct {
+    const char *text, *name, *usual, *as;
+  } cases[] = {
+      {"x y", NULL, NULL, "x y"},       {"x y", "query", NULL, "find: x y"}, {"x y", "document", NULL, "x y"},
+      {"x y", NULL, "to: ", "to: x y"}, {"x y", "", "to: ", "x y"},          {"x y", "query", "to: ", "find: x y"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    tri_embed_request e = {.text = wire(cases[i].text), .prompt_name = wire(cases[i].name), .truncate = true};
+    prompts.usual = cases[i].usual;
+    ask(w, TRI_OP_EMBED, i, &e);
+    ck_assert_str_eq(w->text, cases[i].as);
+  }
+  prompts.usual = NULL;
+  tri_embed_request e = {.text = wire("x"), .prompt_name = wire("quer")};
+  ask(w, TRI_OP_EMBED, 100, &e);
+  expect_error(w, 100, "not_found", "prompt_name");
+  destroy(w);
+}
+END_TEST
+
 START_TEST(test_truncate) {
   struct world *w = create(EMBEDDER, NULL, 0, true);
   tri_embed_request e = {.text = {"long", 4}, .truncate = true};
@@ -592,6 +624,7 @@ Suite *suite_embed_jobs(void) {
   tcase_add_test(t, test_refused);
   tcase_add_test(t, test_poolings);
   tcase_add_test(t, test_normalize_of_the_model);
+  tcase_add_test(t, test_prompts);
   tcase_add_test(t, test_truncate);
   tcase_add_test(t, test_answers_are_bounded);
   tcase_add_test(t, test_ends);

@@ -136,7 +136,9 @@ static bool step(struct sim *s, int micro_batch) {
   const void *finished = tri_plan_finish(s->writer, &bytes);
   MUST(tri_plan_read(finished, bytes, &plan) == TRI_OK);
   MUST(tri_batch_build(s->batch, s->slots, &plan) == TRI_OK);
-  MUST(s->batch->num_samples == 0 && s->batch->batch.num_logits == 0);
+  MUST(s->batch->num_samples == 0 && s->batch->batch.num_logits == s->batch->batch.num_seqs);
+  for (int i = 0; i < s->batch->batch.num_seqs; i++)
+    MUST(s->batch->batch.logit_rows[i] == s->batch->batch.seq_start[i + 1] - 1);
   MUST((int)plan.h.num_tokens <= s->limits.max_num_batched_tokens);
   MUST((int)plan.h.num_seqs <= s->limits.max_num_seqs && plan.h.num_seqs > 0);
   s->steps++;

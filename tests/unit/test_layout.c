@@ -29,6 +29,7 @@ static tri_model_config make(const tri_arch *arch, int heads, int kv_heads, int 
   c.embed.size = arch == tri_arch_find("opt") || c.embed.projects_last ? 5 : c.hidden_size;
   c.embed.projected = c.embed.size != c.hidden_size;
   if (c.encoder) c.head.has_pooler = c.head.has_classifier = c.head.sequence_head = true, c.head.num_labels = 4;
+  c.head.classifier_bias = c.head.pooler_norm = c.encoder;
   c.attention.has_qk_norm = c.attention.qk_norm != TRI_QK_NORM_NONE;
   if (c.mla.on) c.mla = (tri_mla){.on = true, .rank = 5, .q_rank = 4, .nope_dim = 3, .rope_dim = 2, .v_dim = 2};
   if (c.mla.on) c.mla.low_rank_q = true, c.attention.head_dim = 5, c.attention.num_kv_heads = heads;
@@ -103,9 +104,10 @@ static int64_t count_units(int64_t f, int parts, int part) {
 
 /* Of an MLP of f units, or of one expert, that is cut into so many parts. */
 static bool place_up(bool gated, int64_t f, int parts, int mine, tri_part part, int64_t row, int64_t *dst) {
-  bool gate = part == TRI_PART_GATE || (part == TRI_PART_GATE_UP_CONCAT && row < f) ||
+  bool joined = part == TRI_PART_GATE_UP_CONCAT || part == TRI_PART_UP_GATE_CONCAT;
+  bool gate = part == TRI_PART_GATE || (joined && (row < f) == (part == TRI_PART_GATE_UP_CONCAT)) ||
               (part == TRI_PART_GATE_UP_INTERLEAVED && row % 2 == 0);
-  int64_t unit = part == TRI_PART_GATE_UP_CONCAT && !gate ? row - f : row;
+  int64_t unit = joined && row >= f ? row - f : row;
   if (part == TRI_PART_GATE_UP_INTERLEAVED) unit = row / 2;
   *dst = local(f, parts, unit) + (gated && !gate ? count_units(f, parts, mine) : 0);
   return owner(f, parts, unit) == mine;
@@ -198,6 +200,7 @@ static bool place(const tri_model_config *c, tri_parallel p, const tri_tensor_ru
   case TRI_W_TYPES: return first && ((c->embed.projected && !c->embed.projects_last) || p.tp_rank == 0);
   case TRI_W_POOLER:
   case TRI_W_POOLER_BIAS:
+  case TRI_W_POOLER_NORM:
   case TRI_W_CLASSIFIER:
   case TRI_W_CLASSIFIER_BIAS: return last && p.tp_rank == 0;
   case TRI_W_Q_NORM:

@@ -58,9 +58,14 @@ START_TEST(test_embed) {
   m.embed.normalize = false; /* said, which is not the same as nothing */
   e = through_client(&m, a).embed;
   ck_assert(e.has_normalize && !e.normalize);
+  ck_assert_ptr_null(e.prompt_name.s);
   m.embed.text_pair = str("b");
+  m.embed.prompt_name = str(""); /* said, which is not the same as nothing */
   e = through_client(&m, a).embed;
-  ck_assert(same(e.text_pair, "b"));
+  ck_assert(same(e.text_pair, "b") && e.prompt_name.s && !e.prompt_name.len);
+  m.embed.prompt_name = str("query");
+  e = through_client(&m, a).embed;
+  ck_assert(same(e.prompt_name, "query"));
   tri_embed_request_init(&m.embed);
   m.embed.token_ids = ids;
   m.embed.num_token_ids = 3;

@@ -223,6 +223,7 @@ static void client_samples(sample *out, int *n) {
                        .id = 9,
                        .embed = {.model = str("bert"),
                                  .text = str("a text"),
+                                 .prompt_name = str("query"),
                                  .has_pooling = true,
                                  .pooling = TRI_POOL_FIRST,
                                  .has_normalize = true,

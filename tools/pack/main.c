@@ -146,7 +146,7 @@ static tri_status set_up(struct packing *p, tri_error *err) {
   const tri_serve_options *o = p->o;
   if (!o->nvme_path) return tri_fail(err, TRI_USAGE, "nvme_path", "--nvme-path is missing");
   TRI_CHECK(tri_model_config_load(o->model, TRI_CONFIG_RULES(o), &p->model, err));
-  if (p->model.encoder || p->model.seq2seq.on)
+  if ((p->model.encoder && !p->model.attention.causal) || p->model.seq2seq.on)
     return tri_fail(err, TRI_UNSUPPORTED, "model", "only the weights of decoders are streamed, and %s is none",
                     p->model.arch->model_type);
   TRI_CHECK(tri_serve_layout_make(o, &p->layout, err));

@@ -214,6 +214,7 @@ static tri_status plan_model(struct plan_options *o, tri_error *err) {
   tri_model_config_warn(config, "plan");
   TRI_TRY(open_weights(&o->serve, &ckpt, err));
   TRI_TRY(tri_model_config_pool(o->serve.model, (tri_pooling)o->serve.pooling, config, err));
+  if (ckpt) TRI_TRY(tri_sentence_add_weights(o->serve.model, config, ckpt, err));
   TRI_TRY(check_folder(&o->serve, config, ckpt, err));
   TRI_TRY(plan(o, config, ckpt, err));
 cleanup:

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "runtime/model/labels.h"
+#include "runtime/model/prompts.h"
 #include "text/tokenizer/tokenizer.h"
 #include "tools/plan/plan.h"
 
@@ -24,7 +25,10 @@ static tri_status check_tokenizer(const char *dir, tri_error *err) {
 
 tri_status plan_check_texts(const char *dir, const tri_model_config *c, tri_error *err) {
   tri_labels labels = {0};
+  tri_prompts prompts = {0};
   if (c->head.has_classifier) TRI_CHECK(tri_labels_load(dir, (size_t)c->head.num_labels, &labels, err));
   tri_labels_free(&labels);
+  if (c->encoder && !c->head.has_classifier) TRI_CHECK(tri_prompts_load(dir, &prompts, err));
+  tri_prompts_free(&prompts);
   return check_tokenizer(dir, err);
 }

@@ -2,7 +2,7 @@
 /* Gemma, Gemma-2 and Gemma-3: scaled embeddings, gains stored as their difference from one. Gemma-2: norms before and
  * after each branch, soft caps on attention scores and logits, a sliding window in every second layer. Gemma-3: no soft
  * caps, a norm of each head of queries and keys, windows in all layers but every sixth, and for them rotary angles of
- * their own. */
+ * their own. EmbeddingGemma: Gemma-3 as an encoder, whose tokens see those after them, too. */
 #include <math.h>
 
 #include "runtime/model/arch/rules.h"
@@ -22,7 +22,8 @@ static const tri_config_key keys2[] = {TRI_KEYS_LLAMA,
       TRI_NUM_KEY("final_logit_softcapping", head.logit_softcap, 0, 1e6),                                              \
       TRI_NUM_KEY("rope_local_base_freq", attention.local_rope_theta, 1, 1e12),                                        \
       TRI_READ_KEY("query_pre_attn_scalar") /* read by finish2 */
-static const tri_config_key keys3[] = {GEMMA3_KEYS, TRI_OFF_KEY("use_bidirectional_attention"), {0}};
+static const tri_config_key keys3[] = {
+    GEMMA3_KEYS, TRI_BOOL_KEY("use_bidirectional_attention", attention.bidirectional), {0}};
 
 static const tri_tensor_rule tensors[] = {TRI_RULES_LLAMA, {0}};
 static const tri_tensor_rule tensors2[] = {TRI_RULES_LLAMA_ENDS,
@@ -52,6 +53,12 @@ static tri_status finish2(tri_model_config *c, const tri_json *root, tri_error *
   TRI_CHECK(tri_config_number(root, "query_pre_attn_scalar", 1e-3, 1e6, &scalar, err));
   c->attention.scale = 1 / sqrt(scalar);
   return finish(c, root, err);
+}
+
+/* EmbeddingGemma's window counts the neighbours on both sides. */
+static tri_status finish3(tri_model_config *c, const tri_json *root, tri_error *err) {
+  if (c->attention.bidirectional && c->attention.window) c->attention.window = c->attention.window / 2 + 1;
+  return finish2(c, root, err);
 }
 
 #define GEMMA_DEFAULTS                                                                                                 \
@@ -92,5 +99,5 @@ const tri_arch tri_arch_gemma3_text = {
                  .norm.place = TRI_NORM_BOTH, .attention.qk_norm = TRI_QK_NORM_HEAD, .attention.window = 4096,
                  .attention.global_every = 6, .attention.has_local_rope = true, .attention.rope_theta = 1e6,
                  .attention.local_rope_theta = 1e4, .max_position_embeddings = 131072},
-    .finish = finish2,
+    .finish = finish3,
 };
