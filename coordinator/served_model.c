@@ -74,9 +74,9 @@ tri_status tri_served_model_open(const tri_serve_options *o, tri_served_model *m
             "tokenizer_config.json): only max_tokens and stops of requests end an answer",
             o->model);
   m->max_prompt = o->max_model_len ? o->max_model_len : tri_model_config_length(&m->config);
-  /* An encoder takes a text in one step. */
+  /* Most encoders take a text in one step. */
   int64_t step = o->max_num_batched_tokens; /* 0: the replicas decide */
-  if (m->config.encoder && step && m->max_prompt > step) m->max_prompt = step;
+  if (tri_model_config_takes_whole(&m->config) && step && m->max_prompt > step) m->max_prompt = step;
   return take_names(o, m, err);
 }
 

@@ -102,7 +102,7 @@ tri_status tri_engine_begin(tri_engine *e, const void *bytes, size_t len) {
   TRI_CHECK(tri_batch_build(e->batch, e->slots, &plan));
   s->step = plan.h.step;
   s->micro_batch = plan.h.micro_batch;
-  s->num_samples = e->batch->num_samples;
+  s->num_samples = e->model.encoder ? 0 : e->batch->num_samples; /* those stand for its answers */
   memcpy(s->samples, e->batch->samples, (size_t)s->num_samples * sizeof *s->samples);
   if (e->hot) tri_hot_experts_step(e->hot);
   if (e->source) TRI_CHECK(tri_source_run(e->source, e->batch, (int)plan.h.micro_batch, e->forward));

@@ -7,24 +7,30 @@ bool tri_is_pooling_rank(const tri_model_config *c, const tri_shard *s) {
   return c->encoder && s->last_stage && s->p.tp_rank == 0;
 }
 
+/* Returns the sequences of the step that get an answer. Those pooled by the last token may have it in a later one. */
+static int num_pooled(const tri_walk *w) {
+  bool last = w->f->cfg.model->head.pooling == TRI_POOL_LAST && w->mode != TRI_WALK_RECORD;
+  return last ? w->b->num_logits : w->b->num_seqs;
+}
+
 /* Returns where Dense module i puts its result: by turns, so that none reads what it writes. */
 static tri_mat dense_of(const tri_walk *w, int i) {
   const tri_forward *f = w->f;
   const tri_dense_config *d = &f->cfg.model->sentence.dense[i];
-  tri_mat out = tri_rows(i ? f->buf.dense2 : f->buf.dense1, w->b->num_seqs);
+  tri_mat out = tri_rows(i ? f->buf.dense2 : f->buf.dense1, num_pooled(w));
   return tri_columns(out, 0, (int)d->out);
 }
 
 /* Returns what is pooled, before Dense modules. */
 static tri_mat pooled_of(const tri_walk *w) {
   const tri_forward *f = w->f;
-  return tri_rows(f->cfg.model->head.has_pooler ? f->buf.pooled : f->buf.chosen, w->b->num_seqs);
+  return tri_rows(f->cfg.model->head.has_pooler ? f->buf.pooled : f->buf.chosen, num_pooled(w));
 }
 
 tri_encoder_output tri_encoder_output_of(const tri_walk *w) {
   const tri_forward *f = w->f;
   const tri_model_config *c = f->cfg.model;
-  int seqs = w->b->num_seqs, dense = tri_num_dense(c);
+  int seqs = num_pooled(w), dense = tri_num_dense(c);
   bool ends = tri_is_pooling_rank(c, &f->cfg.shard);
   tri_encoder_output out = {0};
   if (ends || c->feeds_decoder) out.hidden = w->x;
@@ -38,7 +44,7 @@ tri_encoder_output tri_encoder_output_of(const tri_walk *w) {
 static tri_mat choose(tri_walk *w) {
   const tri_forward *f = w->f;
   const tri_batch *b = w->b;
-  tri_mat chosen = tri_rows(f->buf.chosen, b->num_seqs);
+  tri_mat chosen = tri_rows(f->buf.chosen, num_pooled(w));
   switch (f->cfg.model->head.pooling) {
   case TRI_POOL_FIRST:
     tri_emit_gather_rows(w, (tri_gather_rows_args){.x = w->x, .rows = b->seq_start, .out = chosen});
@@ -71,6 +77,7 @@ void tri_walk_pool(tri_walk *w) {
   static const tri_weight_id dense[TRI_MAX_DENSE] = {TRI_W_DENSE1, TRI_W_DENSE2},
                              biases[TRI_MAX_DENSE] = {TRI_W_DENSE1_BIAS, TRI_W_DENSE2_BIAS};
   tri_encoder_output ends = tri_encoder_output_of(w);
+  if (!num_pooled(w)) return;
   tri_mat chosen = choose(w), pooled = pooled_of(w);
   if (c->head.has_pooler) pooler(w, chosen, pooled);
   for (int i = 0; i < tri_num_dense(c); i++) {

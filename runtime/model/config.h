@@ -286,6 +286,11 @@ void tri_model_config_warn(const tri_model_config *c, const char *component);
 /* Tokens of a sequence, unless an option says otherwise: the positions, or fewer where a sentence-transformers folder
  * wants that or attention to all keys ends. */
 int64_t tri_model_config_length(const tri_model_config *c);
+/* Returns whether a model needs all tokens of a sequence in one step: of encoders all but those whose tokens see those
+ * before them alone and that give what the last token has. */
+static inline bool tri_model_config_takes_whole(const tri_model_config *c) {
+  return c->encoder && !(c->attention.causal && c->head.pooling == TRI_POOL_LAST);
+}
 /* Numbers of an encoder's answer: of a vector, or of the scores of a text or a token. */
 int64_t tri_model_config_width(const tri_model_config *c);
 static inline int tri_num_dense(const tri_model_config *c) { return c->sentence.dense[0].on + c->sentence.dense[1].on; }

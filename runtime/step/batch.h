@@ -18,7 +18,8 @@ typedef struct tri_limits {
   int block_size, num_blocks;
   int num_host_blocks; /* in the host's memory, for sequences that wait with what they have computed */
   int vocab_size;
-  bool whole_sequences; /* encoders: a sequence's tokens come in one step and nothing is sampled */
+  bool embeds;          /* encoders: nothing is sampled, and a sequence ends with its last token's row */
+  bool whole_sequences; /* of them, those whose sequences' tokens must come in one step */
   int num_types;        /* of tokens, where the model tells them apart */
   bool has_source;      /* encoder-decoders: a slot has a source of up to max_model_len tokens, computed in one step */
   int max_num_logits;   /* rows of logits in one step; 0: max_num_seqs */

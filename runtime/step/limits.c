@@ -5,7 +5,7 @@
 static tri_status sequence_length(const tri_model_config *c, const tri_limits_config *config, int64_t *out,
                                   tri_error *err) {
   int64_t len = config->max_model_len ? config->max_model_len : tri_model_config_length(c);
-  if (c->encoder && len > config->max_num_batched_tokens) {
+  if (tri_model_config_takes_whole(c) && len > config->max_num_batched_tokens) {
     if (config->max_model_len)
       return tri_fail(err, TRI_OUT_OF_RANGE, "max_num_batched_tokens",
                       "max_num_batched_tokens %d is below max_model_len %lld: an encoder takes a sequence in one step",
@@ -68,7 +68,8 @@ tri_status tri_limits_make(const tri_model_config *c, const tri_limits_config *a
       .max_model_len = (int)len,
       .block_size = config->block_size,
       .vocab_size = (int)c->vocab_size,
-      .whole_sequences = c->encoder,
+      .embeds = c->encoder,
+      .whole_sequences = tri_model_config_takes_whole(c),
       .num_types = (int)c->embed.type_vocab_size,
       .has_source = c->seq2seq.on,
   };

@@ -89,8 +89,10 @@ right cls
 stop_cluster TERM
 
 # Decoders as encoders, Dense modules, a window on both sides.
-serve "up 1 2" "$checkpoints/qwen3_embedding"
+serve "up 1 2" "$checkpoints/qwen3_embedding" --max-num-batched-tokens 16 --max-num-seqs 8 --block-size 4 # in pieces
 run embed
+right embedding
+run embed # the prefix cache has all but the last tokens
 right embedding
 stop_cluster TERM
 serve "up 2 1" "$checkpoints/qwen3_reranker"

@@ -24,28 +24,54 @@ static void keep(const struct mc_trace *t, float *to, const tri_mat *m) {
 
 void mc_see_encoder_output(void *ctx, const tri_encoder_output *e) {
   struct mc_trace *t = ctx;
-  keep(t, t->encoder_hidden, &e->hidden);
+  keep(t, t->encoder_hidden + (size_t)t->row * (size_t)e->hidden.cols, &e->hidden);
   keep(t, t->pooled, &e->pooled);
   keep(t, t->scores, &e->scores);
 }
 
-/* One step with prompts first .. last - 1. */
+/* Adds tokens of a prompt from `at` on. Where a sequence need not be whole, its last token's entry asks for the answer.
+ */
+static void add_tokens(struct mc_check *c, int i, int at, int n) {
+  uint32_t ids[MAX_ROWS];
+  int all = c->exp.len[i], first = TRI_SEQ_FLAG_FIRST, last = 0;
+  if (!c->engine->limits.whole_sequences) first |= TRI_SEQ_FLAG_PARAMS, last = TRI_SEQ_FLAG_SAMPLE;
+  for (int k = 0; k < n; k++) ids[k] = (uint32_t)c->exp.prompt[i][at + k];
+  mc_add(c, i, TRI_SEQ_CHUNK, (at ? 0 : first) | (at + n == all ? last : 0), at, n, ids, all);
+}
+
+/* The steps before the last one of a prompt that is fed in chunks; *at: where that one begins. */
+static tri_status feed_chunks(struct mc_check *c, int i, int *at) {
+  tri_step_token sampled[MAX_PROMPTS];
+  tri_step_result r = {.tokens = sampled};
+  int chunk = c->a.chunk;
+  for (*at = 0; chunk && !c->engine->limits.whole_sequences && *at + chunk < c->exp.len[i]; *at += chunk) {
+    c->trace.row = *at;
+    mc_begin_step(c);
+    add_tokens(c, i, *at, chunk);
+    tri_status st = mc_run_step(c, &r);
+    if (st != TRI_OK) return st;
+  }
+  c->trace.row = *at;
+  return TRI_OK;
+}
+
+/* Prompts first .. last - 1: several in one step, one alone in chunks. */
 static tri_status run(struct mc_check *c, int first, int last) {
   tri_step_token sampled[MAX_PROMPTS];
   tri_step_result r = {.tokens = sampled};
   const tri_model_config *m = &c->engine->model;
   int from = tri_replica_sampler(&c->replica, 0);
   size_t rows = 0, seqs = (size_t)(last - first);
-  tri_status st;
+  tri_status st = TRI_OK;
+  int at = 0;
+  if (seqs == 1) TRI_TRY(feed_chunks(c, first, &at));
   mc_begin_step(c);
   for (int i = first; i < last; i++) {
-    uint32_t ids[MAX_ROWS];
-    int n = c->exp.len[i];
-    for (int k = 0; k < n; k++) ids[k] = (uint32_t)c->exp.prompt[i][k];
-    mc_add(c, i, TRI_SEQ_CHUNK, TRI_SEQ_FLAG_FIRST, 0, n, ids, n);
-    rows += (size_t)n;
+    add_tokens(c, i, at, c->exp.len[i] - at);
+    rows += (size_t)c->exp.len[i];
   }
   TRI_TRY(mc_run_step(c, &r));
+  c->trace.row = 0;
   TRI_TRY(mc_collect(c, from, c->trace.encoder_hidden, rows * (size_t)m->hidden_size));
   size_t width = m->head.has_classifier ? (size_t)m->hidden_size : (size_t)tri_model_config_width(m);
   TRI_TRY(mc_collect(c, from, c->trace.pooled, seqs * width));

@@ -60,7 +60,7 @@ void free_kit(struct kit *k) {
 
 void build_batch(struct kit *k, bool single) {
   static const uint32_t ids[16] = {3, 1, 4, 1, 5, 9, 2, 6, 5};
-  bool sources = k->e->source != NULL, draws = !k->e->model.encoder;
+  bool sources = k->e->source != NULL, draws = !k->e->limits.whole_sequences;
   tri_plan_view view;
   size_t bytes;
   tri_plan_begin(k->w, 0, 1);

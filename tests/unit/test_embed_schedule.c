@@ -50,7 +50,7 @@ struct sim {
 static struct sim *create_with(tri_limits limits, int micro_batches, bool by_token, tri_sched_config sc) {
   struct sim *s = calloc(1, sizeof *s);
   ck_assert_ptr_nonnull(s);
-  limits.whole_sequences = true;
+  limits.embeds = limits.whole_sequences = true;
   limits.vocab_size = VOCAB;
   sc.limits = limits;
   sc.num_micro_batches = micro_batches;
@@ -305,7 +305,7 @@ END_TEST
 START_TEST(test_refused) {
   uint32_t ids[MAX_LEN + 1] = {0};
   tri_limits l = small;
-  l.whole_sequences = true;
+  l.embeds = l.whole_sequences = true;
   l.vocab_size = VOCAB;
   tri_replica_assign a = {
       .remaining_ms = -1, .token_ids = ids, .num_token_ids = MAX_LEN, .sampling = {.n = 1, .prompt_logprobs = -1}};

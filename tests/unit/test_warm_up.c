@@ -106,7 +106,7 @@ END_TEST
 START_TEST(encoders) {
   static struct rank r;
   tri_limits l = limits_of(4, 512, 512, 16, 128);
-  l.whole_sequences = true;
+  l.embeds = l.whole_sequences = true;
   r.last = 0;
   ck_assert_int_eq(warm_up(&r, &l, TRI_NEVER), TRI_OK);
   ck_assert_int_eq(r.most_tokens, 512);

@@ -43,7 +43,7 @@ static void add(tri_bench_steps *s, int slot, bool prompt, int start, int n) {
   uint8_t drawing = prompt ? PROMPT : NEXT;
   tri_plan_seq seq = {.slot = (uint32_t)slot,
                       .kind = prompt ? TRI_SEQ_CHUNK : TRI_SEQ_DECODE,
-                      .flags = s->engine->model.encoder ? TRI_SEQ_FLAG_FIRST : drawing,
+                      .flags = s->engine->limits.whole_sequences ? TRI_SEQ_FLAG_FIRST : drawing,
                       .num_tokens = (uint32_t)n,
                       .start = (uint32_t)start,
                       .first_block = (uint32_t)first,

@@ -102,7 +102,7 @@ static void print_verdict(const struct plan_streaming *s) {
 static void print_fits(const struct plan *p) {
   int64_t len = p->limits.max_model_len, step = p->limits.max_num_batched_tokens;
   bool sources = p->c->seq2seq.on; /* each with as many tokens as a sequence, and KV of its own */
-  if (p->c->encoder)
+  if (tri_model_config_takes_whole(p->c))
     printf(
         "\nfits: texts of up to %lld tokens, %lld tokens of texts in a step. An encoder keeps no KV cache: its K and V "
         "are those of the steps under way\n",

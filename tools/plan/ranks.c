@@ -64,7 +64,8 @@ tri_status plan_limits(const struct plan *p, int64_t len, tri_limits *out, tri_e
 static int64_t find_longest(struct plan *p) {
   int64_t fits = 0, most = p->c->max_position_embeddings;
   if (most < p->limits.max_model_len) most = p->limits.max_model_len;
-  if (p->c->encoder && most > p->limits.max_num_batched_tokens) most = p->limits.max_num_batched_tokens;
+  if (tri_model_config_takes_whole(p->c) && most > p->limits.max_num_batched_tokens)
+    most = p->limits.max_num_batched_tokens;
   for (int64_t beyond = most + 1, at = most; fits + 1 < beyond; at = fits + (beyond - fits) / 2) {
     tri_limits limits;
     tri_error ignored = {0};

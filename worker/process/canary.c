@@ -10,8 +10,8 @@ void tri_canary_plan(const tri_worker *w, tri_plan_writer *plan) {
   tri_sample_params greedy = tri_sample_greedy();
   uint32_t id = 0;
   int32_t block = 0, source_block = 1;
-  bool embeds = w->engine->model.encoder;
-  uint8_t flags = embeds ? TRI_SEQ_FLAG_FIRST : TRI_SEQ_FLAG_FIRST | TRI_SEQ_FLAG_PARAMS | TRI_SEQ_FLAG_SAMPLE;
+  bool whole = w->engine->limits.whole_sequences;
+  uint8_t flags = whole ? TRI_SEQ_FLAG_FIRST : TRI_SEQ_FLAG_FIRST | TRI_SEQ_FLAG_PARAMS | TRI_SEQ_FLAG_SAMPLE;
   tri_plan_seq s = {.kind = TRI_SEQ_CHUNK, .flags = flags, .num_tokens = 1, .num_blocks = 1};
   tri_plan_seq source = {.kind = TRI_SEQ_SOURCE, .num_tokens = 1, .num_blocks = 1};
   greedy.num_logprobs = TRI_CANARY_TOP;

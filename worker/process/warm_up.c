@@ -153,7 +153,7 @@ tri_status tri_warm_up_run(const tri_warm_up *u, int *num_steps) {
   TRI_TRY(w.ids && w.blocks ? TRI_OK : TRI_NO_MEMORY);
   for (uint32_t i = 0; i <= blocks_for(&w, w.longest); i++) w.blocks[i] = (int32_t)i;
   TRI_TRY(warm_prompts(&w));
-  if (!l->whole_sequences && !l->has_source) TRI_TRY(warm_decodes(&w));
+  if (!l->embeds && !l->has_source) TRI_TRY(warm_decodes(&w));
 cleanup:
   tri_free(w.ids);
   tri_free(w.blocks);

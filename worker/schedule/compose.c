@@ -68,6 +68,7 @@ void tri_sched_begin_step(tri_sched *s, int micro_batch_index, uint64_t step, tr
   s->budget = s->enough_tokens ? s->enough_tokens : s->cfg.limits.max_num_batched_tokens;
   if (!micro_batch->under_way) share_out(s, micro_batch);
   s->samples = s->cfg.limits.max_num_seqs;
+  s->num_rows = 0;
   tri_plan_begin(plan, (uint32_t)micro_batch_index, step);
 }
 

@@ -54,7 +54,7 @@ static tri_status check_request(const tri_replica_assign *a, const tri_limits *l
                        .num_token_ids = a->num_token_ids,
                        .second_start = a->second_start,
                        .sampling = &a->sampling};
-  if (l->whole_sequences) limits.use = TRI_PROMPT_WHOLE;
+  if (l->embeds) limits.use = TRI_PROMPT_WHOLE;
   if (l->has_source) limits.use = TRI_PROMPT_SOURCE;
   tri_status st = tri_job_check_fit(&limits, &r, err);
   return st == TRI_OK ? tri_job_check_tokens(&limits, &r, err) : st;
@@ -159,7 +159,7 @@ uint64_t tri_job_id(const tri_job *j) { return j->id; }
 
 static tri_status check_sampled(const tri_replica_assign *a, const tri_limits *l, tri_error *err) {
   if (!a->num_sampled_counts) return TRI_OK;
-  if (a->sampling.num_beams > 1 || l->whole_sequences)
+  if (a->sampling.num_beams > 1 || l->embeds)
     return tri_fail(err, TRI_UNSUPPORTED, "drawn", "a beam search, or an encoder's job, begins anew");
   for (size_t i = 0; i < a->num_sampled; i++)
     if (a->sampled[i] >= (uint32_t)l->vocab_size)
@@ -240,7 +240,7 @@ tri_status tri_job_create(const tri_replica_assign *a, const tri_limits *l, cons
   if (st != TRI_OK) return st;
   const uint32_t *prompt = l->has_source ? m->start : a->token_ids;
   int num_prompt = l->has_source ? m->num_start : (int)a->num_token_ids, room = l->max_model_len - num_prompt;
-  if (l->whole_sequences) room = 0;
+  if (l->embeds) room = 0;
   bool score_only = s->max_tokens == 0 && s->prompt_logprobs >= 0;
   int max_tokens = (int)(s->max_tokens < 0 || s->max_tokens > room ? room : s->max_tokens + score_only);
   bool searches = s->num_beams > 1;

@@ -79,6 +79,7 @@ void tri_sched_emit(tri_sched *s, tri_plan_writer *plan, tri_sequence *q, int n,
   q->last_step = plan->h.step;
   q->num_computed += n;
   q->num_pending += last && !whole;
+  if (last && s->cfg.limits.embeds) q->row = s->num_rows++;
   if (!whole) s->samples -= scores ? n : last;
 }
 

@@ -98,8 +98,8 @@ static void take_rows(tri_sched *s, tri_sequence *q, const tri_mat *m, int row, 
   tri_sched_retire_if_done(s, q->job);
 }
 
-/* A micro-batch's sequences are in the order of the queue, in which the plan took them. Those of aborted jobs stay
- * until the next reap ends them. */
+/* Rows are in the order in which the plan took sequences, those of tokens one sequence after the other. Those of
+ * aborted jobs stay until the next reap ends them; those whose prompt has more tokens have none. */
 tri_status tri_sched_absorb_embed(tri_sched *s, int micro_batch_index, const tri_embed_result *r, bool by_token,
                                   tri_outbox *out) {
   tri_sched_micro_batch *micro_batch = &s->micro_batches[micro_batch_index];
@@ -110,12 +110,13 @@ tri_status tri_sched_absorb_embed(tri_sched *s, int micro_batch_index, const tri
   for (tri_sequence *q = micro_batch->running.head, *next; q; q = next) {
     next = q->next;
     if (!tri_seq_in_flight(s, q)) continue;
-    int rows = by_token ? q->num_tokens : 1;
+    int rows = by_token ? q->num_tokens : 1, at = by_token ? row : q->row;
+    q->num_pending = 0;
     size_t n = (size_t)rows * (size_t)r->values.cols;
-    if (rows > r->values.rows - padding - row || out->num_results == out->max_results ||
+    if (rows > r->values.rows - padding - at || out->num_results == out->max_results ||
         n > out->max_values - out->num_values)
       return TRI_CORRUPT;
-    if (!q->job->aborted) take_rows(s, q, &r->values, row, rows, out);
+    if (!q->job->aborted) take_rows(s, q, &r->values, at, rows, out);
     row += rows;
   }
   s->done = r->step;

@@ -39,6 +39,7 @@ typedef struct tri_sequence {
   uint64_t last_step; /* with it since then; 0: none */
   int num_tokens;     /* prompt and generated so far */
   int num_pending;    /* samples for it in steps whose results are not there yet */
+  int row;            /* of an encoder's, in the answer of the step that ends it */
   int num_computed;   /* tokens with K and V in the cache, the step under way included */
   uint32_t *tokens;   /* [capacity] */
   int32_t *blocks;
@@ -138,6 +139,7 @@ struct tri_sched {
   uint64_t step;                        /* that is being composed, or was last */
   int budget;                           /* tokens that it still has room for */
   int samples;                          /* likewise samples */
+  int num_rows;                         /* of an encoder's answer to the step */
   int prompt_bound;                     /* see tri_sched_bound_prompts */
   int num_decodes;                      /* tokens of decodes in it */
   int expected;   /* sequences that wait elsewhere and may come: what a micro-batch's share is reckoned with */
