@@ -85,9 +85,11 @@ void record_tokens(tri_core *c, uint32_t replica, const tri_replica_tokens *toke
   record(c, &r);
 }
 
+/* A job that the next start continues with has not ended: its client is told to return. */
 void record_ended(tri_core *c, const job *j) {
   tri_record r = {.op = TRI_RECORD_ENDED, .job = j->id, .ended = {j->timed_out, j->dropped, j->error}};
-  if (j->record && !c->ending) record(c, &r);
+  bool returns = c->ending && j->error && j->error->status == TRI_COORDINATOR_LOST;
+  if (j->record && !returns) record(c, &r);
 }
 
 /* Once for a job: one that is over keeps no segment of the journal any more (tri_core_oldest_record). */

@@ -88,7 +88,7 @@ static void check_done(sim *s, const stream *st, const tri_done *d) {
  * Then another one may have its name. */
 static bool must_be_known(const sim *s, const request *r) { return r->told && !r->dropped && !s->keeping.lived_long; }
 
-/* Says whether jobs end since the cluster does, which the next start knows nothing of: it goes on with them. */
+/* Says whether jobs end since the cluster does, of which the next start may know nothing: it goes on with them then. */
 static bool may_go_on(const sim *s, bool is_error) {
   return s->abandoned || s->keeping.failed || (is_error && s->lives.many && (s->draining || s->day == DAY_ONE_LIFE));
 }
@@ -122,7 +122,8 @@ static bool a_replica_is_left(const sim *s) {
 /* No replica comes any more, or jobs are not waited for. */
 static bool may_be_lost(const sim *s, const request *r) {
   if (s->draining && (r->deaths || !a_replica_is_left(s))) return true; /* no start begins in a drain */
-  return s->abandoned || (s->day == DAY_ONE_LIFE && s->replicas[0].counted_epoch) || r->deaths >= MOST_KILLS || r->died;
+  return s->abandoned || (s->day == DAY_ONE_LIFE && s->replicas[0].counted_epoch) || r->deaths >= MOST_KILLS ||
+         r->died || r->cut_off;
 }
 
 static void check_error(sim *s, const stream *st, const tri_server_msg *m) {

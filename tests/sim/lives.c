@@ -109,9 +109,10 @@ static void forget(sim *s) {
     request *r = &s->requests[i];
     r->died |= r->deaths >= 3;
     r->kills = r->all_kills = 0;
+    r->cut_off |= s->draining;
     if (s->keeping.on) continue;
     r->deaths = 0;
-    r->died = r->told = r->ended = r->cancelled = r->dropped = false;
+    r->died = r->told = r->ended = r->cancelled = r->dropped = r->cut_off = false;
   }
   if (!s->keeping.on) lives_get_ahead(s);
 }

@@ -59,6 +59,7 @@ typedef struct request {
   int kills, all_kills; /* of a poison: of replicas of which the core had heard everything, and of all */
   int deaths;           /* of replicas, that the core has heard of since it was submitted, or has begun with it */
   bool died;            /* an earlier coordinator has heard of so many that it was to give it up */
+  bool cut_off;         /* a drain may have ended it with an error, which the next coordinator knows */
   int life;             /* the coordinator that was asked last */
   bool told;            /* a client has heard that it is accepted */
   bool ended;           /* a client has heard how it ended, and a restart must know that */

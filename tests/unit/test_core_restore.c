@@ -157,6 +157,26 @@ START_TEST(ends_of_the_cluster) {
 }
 END_TEST
 
+/* An end that was asked for takes its jobs along: a client hears that its job has failed, and no start runs it again.
+ */
+START_TEST(asked_for_end_of_the_cluster) {
+  struct world *w = begin(1);
+  tri_client_msg m = named_msg(1, 7);
+  struct stream *s = submit(w, "a", &m);
+  say(w, 1, last_job(w), 0, 0, "ab", false);
+  make_durable(w);
+  tri_core_drain(w->core);
+  tri_core_abandon(w->core, w->now, "told again");
+  ck_assert_str_eq(s->code, "peer_lost");
+  make_durable(w);
+  die(w);
+  w = begin(1);
+  ck_assert_int_eq(w->num_assigns, 0);
+  ck_assert_int_eq(w->core->jobs->num_active, 0);
+  die(w);
+}
+END_TEST
+
 /* A replica that is not ready for a coordinator has no job of it: the next start must not take what it says of one,
  * either. */
 START_TEST(words_before_it_is_ready) {
@@ -668,6 +688,7 @@ Suite *suite_core_restore(void) {
   tcase_add_test(t, durable_one_by_one);
   tcase_add_test(t, more_than_the_queue_has_room_for);
   tcase_add_test(t, ends_of_the_cluster);
+  tcase_add_test(t, asked_for_end_of_the_cluster);
   tcase_add_test(t, words_before_it_is_ready);
   tcase_add_test(t, ends_that_were_no_tokens);
   tcase_add_test(t, cancelled_while_it_ends);
