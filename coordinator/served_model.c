@@ -15,6 +15,9 @@ static tri_status open_tokenizer(const char *dir, tri_served_model *m, tri_error
   tri_status st = file ? tri_tokenizer_load_folder(dir, &m->tokenizer, &why) : TRI_NOT_FOUND;
   if (st == TRI_OK) {
     tri_log(TRI_LOG_INFO, "coordinator", "the tokenizer is read from %s/%s", dir, file);
+    if (tri_tokenizer_vocab_size(m->tokenizer) > m->config.vocab_size)
+      tri_log(TRI_LOG_WARN, "coordinator", "the tokenizer has %u tokens, the model %lld: texts with others are refused",
+              (unsigned)tri_tokenizer_vocab_size(m->tokenizer), (long long)m->config.vocab_size);
     return TRI_OK;
   }
   if (st != TRI_NOT_FOUND) {

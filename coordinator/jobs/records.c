@@ -85,7 +85,7 @@ void record_tokens(tri_core *c, uint32_t replica, const tri_replica_tokens *toke
   record(c, &r);
 }
 
-/* A job that the next start continues with has not ended: its client is told to return. */
+/* A job that the next start continues with has not ended: its client is to return. */
 void record_ended(tri_core *c, const job *j) {
   tri_record r = {.op = TRI_RECORD_ENDED, .job = j->id, .ended = {j->timed_out, j->dropped, j->error}};
   bool returns = c->ending && j->error && j->error->status == TRI_COORDINATOR_LOST;

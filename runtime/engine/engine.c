@@ -141,8 +141,8 @@ static tri_status choose_quantization(tri_engine *e, tri_quantization asked, boo
     return TRI_OK;
   return tri_fail(
       err, TRI_UNSUPPORTED, "quantization",
-      "--quantization fp8: of GPUs, only Hopper (H100, H200) computes with FP8 weights: none widens them to "
-      "16 bits");
+      "--quantization fp8: of GPUs, only Hopper (H100, H200) computes with FP8 weights; with none they have 16 bits, "
+      "with int8 eight");
 }
 
 /* Options that do something else than they seem to. */

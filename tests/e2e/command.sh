@@ -196,7 +196,7 @@ want 0 '^the checkpoint is FP8 (a scale for 32 x 48 weights); its weights are wi
 want 0 'widened to float32 while' "$trireme" plan --model fp8 --backend cpu --dtype float32 -q none
 want 0 '^the checkpoint is FP8 .*; what is FP8 in it stays so' "$trireme" plan --model fp8 --backend cpu -q fp8
 want 0 'blocks of 128 columns: others are widened to bfloat16, and counted so' "$trireme" plan --model fp8 --device h200
-want 3 'of GPUs, only Hopper (H100, H200) computes with FP8 weights: none widens' "$trireme" plan --model fp8 --device a100 -q fp8
+want 3 'of GPUs, only Hopper (H100, H200) computes with FP8 weights; with none' "$trireme" plan --model fp8 --device a100 -q fp8
 mkdir fp8_wide && sed '/"weight_block_size"/,/]/s/[0-9][0-9]/128/' fp8/config.json >fp8_wide/config.json
 want 0 '(a scale for 128 x 128 weights); what is FP8 in it stays so' "$trireme" plan --model fp8_wide --device h200
 want 0 '; its weights are widened to bfloat16 while' "$trireme" plan --model fp8_wide --device b200

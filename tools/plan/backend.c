@@ -85,8 +85,8 @@ tri_status plan_find_backend(struct plan *p, tri_error *err) {
   if (p->ledger.device && p->ledger.quantization == TRI_QUANTIZE_FP8 && !prefers_fp8)
     return tri_fail(
         err, TRI_UNSUPPORTED, "quantization",
-        "--quantization fp8: of GPUs, only Hopper (H100, H200) computes with FP8 weights: none widens them to "
-        "16 bits");
+        "--quantization fp8: of GPUs, only Hopper (H100, H200) computes with FP8 weights; with none they have 16 bits, "
+        "with int8 eight");
   double share = p->ledger.device ? v->gpu_memory_utilization : 1;
   if (p->o->memory) p->ledger.memory = (int64_t)((double)p->o->memory * share);
   tell_assumption(p);

@@ -9,11 +9,15 @@
 #include "tools/plan/plan.h"
 
 /* A folder without one serves token ids. */
-static tri_status check_tokenizer(const char *dir, tri_error *err) {
+static tri_status check_tokenizer(const char *dir, const tri_model_config *c, tri_error *err) {
   const char *file = tri_tokenizer_file(dir);
   tri_tokenizer *t = NULL;
   if (!file) return TRI_OK;
   tri_status st = tri_tokenizer_load_folder(dir, &t, err);
+  if (st == TRI_OK && tri_tokenizer_vocab_size(t) > c->vocab_size)
+    fprintf(stderr,
+            "trireme plan: warning: the tokenizer has %u tokens, the model %lld: texts with others are refused\n",
+            (unsigned)tri_tokenizer_vocab_size(t), (long long)c->vocab_size);
   tri_tokenizer_destroy(t);
   if (st == TRI_OK && strcmp(file, "tokenizer.json") != 0)
     fprintf(stderr, "trireme plan: the tokenizer is read from %s\n", file);
@@ -30,5 +34,5 @@ tri_status plan_check_texts(const char *dir, const tri_model_config *c, tri_erro
   tri_labels_free(&labels);
   if (c->encoder && !c->head.has_classifier) TRI_CHECK(tri_prompts_load(dir, &prompts, err));
   tri_prompts_free(&prompts);
-  return check_tokenizer(dir, err);
+  return check_tokenizer(dir, c, err);
 }
