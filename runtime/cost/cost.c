@@ -159,10 +159,13 @@ double tri_cost_host_experts(const tri_cost_model *m, int stage, double tokens) 
 static void add_attention(const tri_cost_model *m, const tri_cost_share *s, const tri_cost_load *l, tri_cost *c) {
   const tri_machine *at = &m->machine;
   double seen = s->local_layers ? fmin(l->context, m->window) : 0;
-  double keys = l->sequences * ((s->layers - s->local_layers) * l->context + s->local_layers * seen);
+  double all = l->sequences * (s->layers - s->local_layers) * l->context;
+  double local = l->sequences * s->local_layers * seen;
+  double bytes = all * s->key_bytes + local * s->local_key_bytes;
+  double flops = (all * s->key_flops + local * s->local_key_flops) * l->queries;
   double rate = at->attention_flops_per_s;
   if (l->queries <= 1 && at->query_flops_per_s > 0) rate = at->query_flops_per_s;
-  bound(at, c, keys * s->key_bytes / at->read_bytes_per_s, keys * l->queries * s->key_flops / rate);
+  bound(at, c, bytes / at->read_bytes_per_s, flops / rate);
 }
 
 /* Tokens go to the data-parallel ranks that have one of their experts and return as one row each (DeepSpeed-MoE,

@@ -49,18 +49,19 @@ typedef struct tri_cost_sample {
 
 /* The most that any rank of a stage has and does. Bytes are read by a step, operations are done for each token. */
 typedef struct tri_cost_share {
-  double dense_bytes, dense_flops;   /* of its layers' matrices but the experts' */
-  double last_flops;                 /* the part of them that is done for rows that are sampled from alone */
-  double head_bytes, head_flops;     /* of the output layer; operations for each row that is sampled from */
-  double expert_bytes, expert_flops; /* of one expert of one layer, as far as the rank has it */
-  double key_bytes, key_flops;       /* of one key and value in one layer; operations for each query */
-  int layers, sparse_layers;         /* sparse ones have experts, */
-  int last_sparse;                   /* 1: the last of these chooses experts for rows that are sampled from alone */
-  int host_layers;                   /* these others have them on the host, */
-  double hot_share;                  /* and so much of them on the device, too */
-  int local_layers;                  /* attention sees a window alone */
-  int ops, sums;                     /* of a step */
-  double row_elements;               /* of a token, that ops go through row by row: norms, positions, activations */
+  double dense_bytes, dense_flops;         /* of its layers' matrices but the experts' */
+  double last_flops;                       /* the part of them that is done for rows that are sampled from alone */
+  double head_bytes, head_flops;           /* of the output layer; operations for each row that is sampled from */
+  double expert_bytes, expert_flops;       /* of one expert of one layer, as far as the rank has it */
+  double key_bytes, key_flops;             /* of one key and value in one layer; operations for each query */
+  double local_key_bytes, local_key_flops; /* the same of layers that see a window alone */
+  int layers, sparse_layers;               /* sparse ones have experts, */
+  int last_sparse;     /* 1: the last of these chooses experts for rows that are sampled from alone */
+  int host_layers;     /* these others have them on the host, */
+  double hot_share;    /* and so much of them on the device, too */
+  int local_layers;    /* attention sees a window alone */
+  int ops, sums;       /* of a step */
+  double row_elements; /* of a token, that ops go through row by row: norms, positions, activations */
   tri_cost_sample sample;
 } tri_cost_share;
 

@@ -19,9 +19,10 @@ static int layer_ops(const tri_model_config *c, bool sparse) {
 }
 
 /* Elements of a token's rows that a layer's norms, positions and activations go through. */
-static double layer_elements(const tri_model_config *c, const tri_shard *s, bool sparse) {
+static double layer_elements(const tri_model_config *c, const tri_shard *s, int layer, bool sparse) {
   int norms = c->norm.one_norm ? 1 : 2, of_branches = c->norm.place == TRI_NORM_BOTH ? 2 : 0;
-  double heads = (s->q_heads.count + 2.0 * s->kv_heads.count) * (double)c->attention.head_dim;
+  double kv_heads = tri_shard_kv_heads(c, s, layer).count, d = (double)tri_layer_heads(c, layer).dim;
+  double heads = (s->q_heads.count + 2 * kv_heads) * d;
   double units = sparse ? (double)c->moe.top_k * s->expert_ff.count + s->shared_ff.count : s->ff.count;
   return (norms + of_branches) * (double)c->hidden_size + heads + units * (c->mlp.gated ? 2 : 1);
 }
@@ -58,7 +59,7 @@ static void add_layer(const tri_model_config *c, const tri_shard *s, const tri_w
   bool is_last = tri_shard_narrows(c, s) && layer + 1 == s->layers.first + s->layers.count;
   double expert_bytes = 0, expert_flops = 0;
   for (int id = 0; id < TRI_W_COUNT; id++) {
-    tri_weight_shape shape = tri_shard_weight_shape(c, s, (tri_weight_id)id);
+    tri_weight_shape shape = tri_shard_weight_shape(c, s, (tri_weight_id)id, layer);
     bool table = id == TRI_W_RELATIVE_BIAS;
     if (shape.vector || !places[id].bytes || table) continue;
     double bytes = place_bytes(&places[id]), flops = 2 * (double)shape.n * (double)shape.k;
@@ -80,14 +81,14 @@ static void add_layer(const tri_model_config *c, const tri_shard *s, const tri_w
   out->last_sparse = is_last && sparse && !on_host;
   out->host_layers += on_host;
   out->local_layers += (c->layer_flags[layer] & TRI_LAYER_LOCAL) != 0;
-  out->row_elements += layer_elements(c, s, sparse);
+  out->row_elements += layer_elements(c, s, layer, sparse);
   out->ops += layer_ops(c, sparse);
   out->sums += layer_sums(c);
 }
 
 /* The ends of a model: a lookup and its sum, the head with its norm and the sample. */
 static void add_ends(const tri_model_config *c, const tri_shard *s, const tri_weight_map *m, tri_cost_share *out) {
-  tri_weight_shape head = tri_shard_weight_shape(c, s, TRI_W_HEAD);
+  tri_weight_shape head = tri_shard_weight_shape(c, s, TRI_W_HEAD, 0);
   if (s->first_stage) {
     out->ops += 1;
     out->sums += 1;
@@ -101,11 +102,14 @@ static void add_ends(const tri_model_config *c, const tri_shard *s, const tri_we
 
 /* A key's and its value's bytes, and the operations of a query with both: a multiplication and an addition for each
  * element of either. A latent is both at once, for every head. */
-static void add_keys(const tri_model_config *c, const tri_shard *s, tri_dtype kv, tri_cost_share *out) {
-  double size = (double)tri_dtype_size(kv), heads = s->q_heads.count, d = (double)c->attention.head_dim;
-  double latent = (double)(c->mla.rank + c->mla.rope_dim);
-  out->key_bytes = c->mla.on ? latent * size : 2 * s->kv_heads.count * d * size;
-  out->key_flops = c->mla.on ? 2 * heads * (latent + (double)c->mla.rank) : 4 * heads * d;
+static void add_keys(const tri_model_config *c, const tri_shard *s, tri_dtype kv, int layer, tri_cost_share *out) {
+  bool local = c->layer_flags[layer] & TRI_LAYER_LOCAL;
+  double size = (double)tri_dtype_size(kv), heads = s->q_heads.count, d = (double)tri_layer_heads(c, layer).dim;
+  double latent = (double)(c->mla.rank + c->mla.rope_dim), kv_heads = tri_shard_kv_heads(c, s, layer).count;
+  double *bytes = local ? &out->local_key_bytes : &out->key_bytes;
+  double *flops = local ? &out->local_key_flops : &out->key_flops;
+  *bytes = c->mla.on ? latent * size : 2 * kv_heads * d * size;
+  *flops = c->mla.on ? 2 * heads * (latent + (double)c->mla.rank) : 4 * heads * d;
 }
 
 static void most(double *a, double b) { *a = *a > b ? *a : b; }
@@ -116,14 +120,15 @@ tri_status tri_cost_share_add(const tri_model_config *c, const tri_shard *s, tri
   tri_cost_share own = {.layers = s->layers.count};
   if (s->p.hot_experts) own.hot_share = (double)s->p.hot_experts / s->slots.count;
   TRI_CHECK(tri_weight_map_make(c, s, NULL, dtype, quantization, NULL, &m, err));
-  for (int l = 0; l < s->layers.count; l++)
+  for (int l = 0; l < s->layers.count; l++) {
     add_layer(c, s, m.layers + l * TRI_W_COUNT, s->layers.first + l, quantization, &own);
+    add_keys(c, s, kv, s->layers.first + l, &own);
+  }
   add_ends(c, s, &m, &own);
-  add_keys(c, s, kv, &own);
   own.sample.hidden = (int)c->hidden_size;
   own.sample.q_heads = s->q_heads.count;
-  own.sample.kv_heads = s->kv_heads.count;
-  own.sample.head_dim = c->mla.on ? 0 : (int)c->attention.head_dim;
+  own.sample.kv_heads = tri_shard_kv_heads(c, s, s->layers.first).count;
+  own.sample.head_dim = c->mla.on ? 0 : (int)tri_layer_heads(c, s->layers.first).dim;
   tri_weight_map_free(&m);
   most(&stage->dense_bytes, own.dense_bytes);
   most(&stage->dense_flops, own.dense_flops);
@@ -134,6 +139,8 @@ tri_status tri_cost_share_add(const tri_model_config *c, const tri_shard *s, tri
   most(&stage->expert_flops, own.expert_flops);
   most(&stage->key_bytes, own.key_bytes);
   most(&stage->key_flops, own.key_flops);
+  most(&stage->local_key_bytes, own.local_key_bytes);
+  most(&stage->local_key_flops, own.local_key_flops);
   if (!stage->layers || own.hot_share < stage->hot_share) stage->hot_share = own.hot_share; /* the slowest's */
   stage->layers = own.layers; /* these are alike on all ranks of a stage */
   stage->sparse_layers = own.sparse_layers;

@@ -94,6 +94,14 @@ static size_t mlp_parts_bytes(const tri_model_config *c, const tri_shard *s, siz
   return bytes < MOST ? bytes : MOST;
 }
 
+/* Returns the most elements that a row of keys has in a layer of this shard. */
+static size_t longest_key(const tri_model_config *c, const tri_shard *s) {
+  int64_t most = c->mla.on ? c->mla.rank + c->mla.rope_dim : 0;
+  for (int l = s->layers.first; l < s->layers.first + s->layers.count && !c->mla.on; l++)
+    if (tri_layer_heads(c, l).dim > most) most = tri_layer_heads(c, l).dim;
+  return (size_t)most;
+}
+
 /* An upper bound of what any op's plan asks for on a device (kernels/cuda): inputs that are rounded to the weights'
  * type or to int8, partial results of attention whose keys are split among blocks, the hidden units of chosen experts
  * and what their choices come to, parts of a gated MLP's sums and of those with weights of 8 bits, and weights of int8
@@ -107,8 +115,9 @@ static bool workspace_bytes(const tri_model_config *c, const tri_shard *s, const
   int chunk = tri_limits_chunk(limits), logits = tri_limits_logits(limits);
   size_t rows = (size_t)(chunk > logits ? chunk : logits), heads = (size_t)s->q_heads.count;
   size_t widest = 0, slab = 0, partial, hidden;
-  for (int id = 0; id < TRI_W_COUNT; id++) {
-    tri_weight_shape shape = tri_shard_weight_shape(c, s, (tri_weight_id)id);
+  for (int i = 0; i < TRI_W_COUNT * s->layers.count; i++) {
+    int id = i % TRI_W_COUNT, layer = s->layers.first + i / TRI_W_COUNT;
+    tri_weight_shape shape = tri_shard_weight_shape(c, s, (tri_weight_id)id, layer);
     if (shape.vector || shape.n <= 0 || shape.k <= 0) continue;
     if ((size_t)shape.k > widest) widest = (size_t)shape.k;
     bool eight_bits = config->quantization != TRI_QUANTIZE_NONE && tri_weight_is_quantized(c, (tri_weight_id)id);
@@ -119,7 +128,7 @@ static bool workspace_bytes(const tri_model_config *c, const tri_shard *s, const
   size_t per_expert = (size_t)s->expert_ff.count * 2 + (size_t)c->hidden_size;
   bool has_experts = has_experts_here(c, s);
   per_expert = has_experts ? per_expert * sizeof(float) : 0;
-  size_t head = (size_t)(c->mla.on ? c->mla.rank + c->mla.rope_dim : c->attention.head_dim) + 4;
+  size_t head = longest_key(c, s) + 4;
   size_t row = head > SHORT ? LONG : SHORT;
   size_t of_prompts = tiles_are_cut(c, config) ? PARTS * ROWS * row * sizeof(float) : 0;
   if (!tri_size_mul(rows, widest + EXTRA, &widest) || !tri_size_mul(widest, 2, &widest) ||

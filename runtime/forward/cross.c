@@ -34,7 +34,7 @@ void tri_walk_cross(tri_walk *w, const tri_layer *y, tri_mat in) {
   tri_attention_args attention = tri_attention_of(w, y, f->cross);
   attention.causal = false;
   attention.position_bias = NULL;
-  tri_emit_linear(w, tri_linear_of(w, in, TRI_BIASED(y->w, CROSS_Q), tri_queries_of(w)));
+  tri_emit_linear(w, tri_linear_of(w, in, TRI_BIASED(y->w, CROSS_Q), tri_queries_of(w, y)));
   tri_emit_attention(w, attention);
   tri_emit_linear(w, tri_linear_of(w, attention.out, TRI_BIASED(y->w, CROSS_O), tri_rows(f->buf.delta, in.rows)));
 }

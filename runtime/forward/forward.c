@@ -17,9 +17,12 @@ static const size_t RECORDED_WORK = (size_t)8 << 30;
 
 /* Returns the elements of a layer's product in the mean, of one rank: the same on all ranks of a tensor group. */
 static size_t mean_gemm(const tri_model_config *c, int tp) {
-  int64_t queries = c->attention.num_heads * c->attention.head_dim,
-          keys = c->attention.num_kv_heads * c->attention.head_dim;
-  int64_t columns = 2 * queries + 2 * keys + (c->mlp.gated ? 3 : 2) * c->mlp.intermediate_size;
+  int64_t heads = 0;
+  for (int l = 0; l < c->num_layers; l++) {
+    tri_head_sizes h = tri_layer_heads(c, l);
+    heads += (2 * c->attention.num_heads + 2 * h.num_kv) * h.dim;
+  }
+  int64_t columns = heads / c->num_layers + (c->mlp.gated ? 3 : 2) * c->mlp.intermediate_size;
   return (size_t)(c->hidden_size * columns / 4 / tp) + 1;
 }
 
@@ -32,7 +35,7 @@ static bool have_equal_heads(const tri_forward_config *config) {
   tri_parallel p = own->p;
   for (p.tp_rank = 0; p.tp_rank < p.tp; p.tp_rank++)
     if (tri_shard_make(config->model, p, &other, &err) != TRI_OK || other.q_heads.count != own->q_heads.count ||
-        other.kv_heads.count != own->kv_heads.count)
+        other.kv_heads.count != own->kv_heads.count || other.global_kv_heads.count != own->global_kv_heads.count)
       return false;
   return true;
 }
@@ -104,9 +107,6 @@ tri_status tri_forward_create(const tri_forward_config *config, tri_forward **ou
                     config->limits.max_num_batched_tokens);
   }
   tri_step_arena_bind(&arena, f->memory, &f->buf);
-  /* The first KV head may be the last one of the rank before. */
-  int shared = s->q_heads.first % (int)(c->attention.num_heads / c->attention.num_kv_heads) != 0;
-  f->counted_kv = (tri_range){shared, s->kv_heads.count - shared};
   st = make_hot_experts(f);
   if (st != TRI_OK) tri_fail(err, st, "hot_experts", "no memory for %d experts of each layer", s->p.hot_experts);
   if (st == TRI_OK && config->host) st = tri_forward_make_host_experts(f, err);

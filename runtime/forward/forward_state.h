@@ -52,7 +52,6 @@ struct tri_forward {
   int num_chunks;
   tri_batch narrow;       /* the step's, of the rows whose logits are wanted */
   const tri_batch *cross; /* the step's queries against the sources of an encoder-decoder */
-  tri_range counted_kv;   /* local KV heads that no lower rank has too: each is counted once in a sum over the ranks */
   tri_comm_req *sends;    /* [micro-batches] */
   /* of several data-parallel ranks: rows of each in the step, and in the exchange at hand */
   int32_t shard_rows[TRI_MAX_DP_RANKS], exchanged[TRI_MAX_DP_RANKS];
@@ -81,8 +80,8 @@ void tri_walk_enter_chunk(tri_walk *w, int chunk);
 void tri_walk_leave_chunks(tri_walk *w);
 /* Turns the walk to the rows whose logits are wanted, after attention in the last layer: a prompt is computed for the
  * keys and values that it leaves in the cache, and for the logits of its last token, so that no other row is read from
- * there on. Returns these rows of buf.attn; in any other layer the walk's, and changes nothing. */
-tri_mat tri_walk_narrow(tri_walk *w, const tri_layer *y);
+ * there on. Returns these rows of what attention has made; in any other layer all of them, and changes nothing. */
+tri_mat tri_walk_narrow(tri_walk *w, const tri_layer *y, tri_mat attended);
 /* layer.c: all layers of this shard. */
 void tri_walk_layers(tri_walk *w);
 /* mlp.c: a layer's MLP, and its experts with the shared one, from a branch's input to tri_mlp_delta_of. */
@@ -139,6 +138,8 @@ static inline tri_mat tri_rows_from(tri_mat m, int first) {
 static inline float *tri_angles_of(const tri_walk *w, tri_mat angles) {
   return angles.data ? angles.data + (size_t)w->first_row * (size_t)angles.ld : NULL;
 }
+/* The front of a buffer, without gaps between rows that are shorter than its own. */
+static inline tri_mat tri_packed(tri_mat m, int rows, int cols) { return (tri_mat){m.data, rows, cols, cols, m.dtype}; }
 static inline tri_mat tri_columns(tri_mat m, int from, int n) {
   m.data = (float *)((char *)m.data + (size_t)from * tri_dtype_size(m.dtype));
   m.cols = n;
@@ -176,9 +177,15 @@ tri_rope_angles_args tri_rope_of(const tri_walk *w);
 tri_rope_angles_args tri_local_rope_of(const tri_walk *w);
 /* Returns what the queries of a layer are multiplied with, a factor for each row of the walk; NULL: they are not. */
 const float *tri_q_scale_of(const tri_walk *w, const tri_layer *y);
-/* The queries or keys of the step, and their norm over all heads of all ranks. */
-tri_mat tri_queries_of(const tri_walk *w);
-tri_mat tri_keys_of(const tri_walk *w);
+/* Rows of queries, keys and values of a layer, of these the queries or keys alone, and what attention makes of them:
+ * layers may have heads of several sizes, and their rows follow each other without gaps. */
+tri_mat tri_qkv_of(const tri_walk *w, const tri_layer *y);
+tri_mat tri_queries_of(const tri_walk *w, const tri_layer *y);
+tri_mat tri_keys_of(const tri_walk *w, const tri_layer *y);
+tri_mat tri_attended_of(const tri_walk *w, const tri_layer *y);
+/* Those keys of a step's that no lower rank has, too: each is counted once in a sum over the ranks. */
+tri_mat tri_counted_keys_of(const tri_walk *w, const tri_layer *y);
+/* The norm of queries or keys over all heads of all ranks. */
 tri_norm_args tri_whole_norm_of(const tri_walk *w, tri_mat x, const tri_weight *gain, const float *sums, int64_t whole);
 tri_qkv_rope_append_args tri_append_of(const tri_walk *w, const tri_layer *y);
 tri_attention_args tri_attention_of(const tri_walk *w, const tri_layer *y, const tri_batch *b);

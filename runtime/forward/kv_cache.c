@@ -9,13 +9,47 @@ tri_dtype tri_kv_dtype(const tri_model_config *c, tri_dtype asked, tri_dtype wei
   return narrows_inputs && (weights == TRI_F16 || weights == TRI_BF16) ? weights : TRI_F32;
 }
 
+/* Returns the elements of a token in a layer. A latent is key and value in one, for all heads, on every tensor rank. */
+static size_t elements_of(const tri_model_config *c, const tri_shard *s, int layer) {
+  if (c->mla.on) return (size_t)(c->mla.rank + c->mla.rope_dim);
+  return 2 * (size_t)tri_shard_kv_heads(c, s, layer).count * (size_t)tri_layer_heads(c, layer).dim;
+}
+
 bool tri_kv_block_bytes(const tri_model_config *c, const tri_shard *s, tri_dtype dtype, int block_size, size_t *out) {
-  /* A latent is key and value in one, for all heads, on every tensor rank. */
-  size_t per_token = c->mla.on ? (size_t)(c->mla.rank + c->mla.rope_dim)
-                               : 2 * (size_t)s->kv_heads.count * (size_t)c->attention.head_dim;
-  size_t b = tri_dtype_size(dtype);
-  return tri_size_mul(b, (size_t)s->layers.count, &b) && tri_size_mul(b, per_token, &b) &&
-         tri_size_mul(b, (size_t)block_size, out);
+  size_t per_token = 0, b = tri_dtype_size(dtype);
+  for (int l = 0; l < s->layers.count; l++)
+    if (!tri_size_add(per_token, elements_of(c, s, s->layers.first + l), &per_token)) return false;
+  return tri_size_mul(b, per_token, &b) && tri_size_mul(b, (size_t)block_size, out);
+}
+
+/* Sizes of the groups: their sum over layers is that of tri_kv_block_bytes, which has not overflowed. */
+static void find_groups(tri_kv_cache *kv, const tri_model_config *c, const tri_shard *s, size_t element) {
+  for (int l = 0; l < kv->num_layers; l++) {
+    int layer = s->layers.first + l;
+    tri_kv_group *g = &kv->groups[tri_layer_has_global_heads(c, layer)];
+    if (!g->num_layers++) g->first = l;
+    g->stride = elements_of(c, s, layer) * element * (size_t)kv->block_size * (size_t)kv->num_blocks;
+  }
+}
+
+static void place_layers(tri_kv_cache *kv, const tri_model_config *c, const tri_shard *s, tri_dtype dtype) {
+  const tri_kv_group *groups = kv->groups;
+  size_t at[TRI_KV_GROUPS] = {0, (size_t)groups[0].num_layers * groups[0].stride};
+  for (int l = 0; l < kv->num_layers; l++) {
+    int layer = s->layers.first + l, group = tri_layer_has_global_heads(c, layer);
+    char *keys = (char *)kv->memory + at[group];
+    kv->layers[l] = (tri_kv_layer){
+        .k = keys,
+        .v = c->mla.on ? NULL : keys + groups[group].stride / 2,
+        .dtype = dtype,
+        .num_blocks = kv->num_blocks,
+        .num_kv_heads = c->mla.on ? 1 : tri_shard_kv_heads(c, s, layer).count,
+        .block_size = kv->block_size,
+        .head_dim = (int)(c->mla.on ? c->mla.rank + c->mla.rope_dim : tri_layer_heads(c, layer).dim),
+        .v_dim = (int)c->mla.rank,
+    };
+    at[group] += groups[group].stride;
+  }
 }
 
 tri_status tri_kv_cache_create(tri_backend *be, const tri_model_config *c, const tri_shard *s, tri_dtype dtype,
@@ -31,18 +65,8 @@ tri_status tri_kv_cache_create(tri_backend *be, const tri_model_config *c, const
   kv->num_blocks = num_blocks;
   kv->block_size = block_size;
   if (be->ops.mem_alloc(be, TRI_MEM_KV, kv->bytes, &kv->memory) != TRI_OK) goto cleanup;
-  size_t each = kv->bytes / (size_t)s->layers.count;
-  for (int l = 0; l < kv->num_layers; l++)
-    kv->layers[l] = (tri_kv_layer){
-        .k = (char *)kv->memory + each * (size_t)l,
-        .v = c->mla.on ? NULL : (char *)kv->memory + each * (size_t)l + each / 2,
-        .dtype = dtype,
-        .num_blocks = num_blocks,
-        .num_kv_heads = c->mla.on ? 1 : s->kv_heads.count,
-        .block_size = block_size,
-        .head_dim = (int)(c->mla.on ? c->mla.rank + c->mla.rope_dim : c->attention.head_dim),
-        .v_dim = (int)c->mla.rank,
-    };
+  find_groups(kv, c, s, tri_dtype_size(dtype));
+  place_layers(kv, c, s, dtype);
   *out = kv;
   return TRI_OK;
 cleanup:
@@ -79,20 +103,27 @@ tri_status tri_kv_cache_add_pool(tri_kv_cache *kv, int num_host_blocks, tri_erro
   return TRI_OK;
 }
 
-/* One launch for all layers: pairs name blocks, and a block's bytes of the next layer lie layer_stride further. */
+/* One launch for all layers of a group: pairs name blocks, and a block's bytes of the next layer lie layer_stride
+ * further. The groups' pools follow each other. */
 void tri_kv_cache_move(const tri_kv_cache *kv, const int32_t *pairs, int num_pairs, bool out) {
   static const tri_op_plan plan;
-  tri_move_blocks_args move = {.kv = kv->layers[0],
-                               .num_layers = kv->num_layers,
-                               .layer_stride = kv->bytes / (size_t)kv->num_layers,
-                               .host = kv->pool,
-                               .num_host_blocks = kv->num_host_blocks,
-                               .pairs = pairs,
-                               .num_pairs = num_pairs,
-                               .out = out,
-                               .num_turns = kv->num_turns,
-                               .turn = kv->turn};
-  if (num_pairs) kv->backend->ops.move_blocks_launch(kv->backend, &plan, &move);
+  size_t at = 0;
+  for (int i = 0; num_pairs && i < TRI_KV_GROUPS; i++) {
+    const tri_kv_group *g = &kv->groups[i];
+    if (!g->num_layers) continue;
+    tri_move_blocks_args move = {.kv = kv->layers[g->first],
+                                 .num_layers = g->num_layers,
+                                 .layer_stride = g->stride,
+                                 .host = (char *)kv->pool + at,
+                                 .num_host_blocks = kv->num_host_blocks,
+                                 .pairs = pairs,
+                                 .num_pairs = num_pairs,
+                                 .out = out,
+                                 .num_turns = kv->num_turns,
+                                 .turn = kv->turn};
+    kv->backend->ops.move_blocks_launch(kv->backend, &plan, &move);
+    at += g->stride / (size_t)kv->num_blocks * (size_t)g->num_layers * (size_t)kv->num_host_blocks;
+  }
 }
 
 static int smaller(int a, int b) { return a < b ? a : b; }

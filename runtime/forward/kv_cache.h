@@ -3,18 +3,26 @@
  * 2023). Block numbers are the leader's: every rank of a replica has the same number of blocks and uses them alike.
  *
  * Layer l has its keys, [num_blocks, kv_heads, ...] as tri_kv_layer says, and then its values, in one run of memory
- * that is bytes / num_layers long; of latent attention there is one row for both. Layers follow each other, so that a
- * block's bytes of all layers are a fixed stride apart, which moves to the host make use of. */
+ * for each layer; of latent attention there is one row for both. */
 #ifndef TRI_RUNTIME_FORWARD_KV_CACHE_H
 #define TRI_RUNTIME_FORWARD_KV_CACHE_H
 
 #include "kernels/backend.h"
 #include "runtime/model/layout.h"
 
+/* Layers whose heads have the same sizes: those with a window and those without may differ. Their memory follows each
+ * other, so that a block's bytes of all of them are a fixed stride apart, which moves to the host make use of. */
+typedef struct tri_kv_group {
+  int first, num_layers; /* first: number of the first one in tri_kv_cache.layers */
+  size_t stride;         /* bytes of a layer */
+} tri_kv_group;
+enum { TRI_KV_GROUPS = 2 };
+
 typedef struct tri_kv_cache {
   tri_backend *backend;
   tri_kv_layer *layers; /* [shard.layers.count] */
   int num_layers, num_blocks, block_size;
+  tri_kv_group groups[TRI_KV_GROUPS]; /* the second one: layers without a window whose heads are others */
   void *memory;
   size_t bytes;
   /* of the host, for blocks that are not needed now; see tri_move_blocks_args */

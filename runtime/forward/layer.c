@@ -13,25 +13,22 @@
 static void norm_whole(tri_walk *w, const tri_layer *y) {
   const tri_forward *f = w->f;
   const tri_model_config *c = f->cfg.model;
-  int t = w->b->num_tokens, d = (int)c->attention.head_dim;
+  int t = w->b->num_tokens;
+  tri_head_sizes heads = tri_layer_heads(c, y->number);
   float *q_sums = f->buf.square_sums.data, *k_sums = q_sums + t;
-  tri_mat q = tri_queries_of(w), k = tri_keys_of(w);
+  tri_mat q = tri_queries_of(w, y), k = tri_keys_of(w, y);
   if (f->cfg.shard.p.tp > 1) {
-    tri_mat counted = tri_columns(k, f->counted_kv.first * d, f->counted_kv.count * d);
     tri_emit_square_sums(w, (tri_square_sums_args){.x = q, .sums = q_sums});
-    tri_emit_square_sums(w, (tri_square_sums_args){.x = counted, .sums = k_sums});
+    tri_emit_square_sums(w, (tri_square_sums_args){.x = tri_counted_keys_of(w, y), .sums = k_sums});
     tri_emit_sum(w, (tri_mat){q_sums, 1, 2 * t, 2 * t, TRI_F32});
   }
-  tri_emit_norm(w,
-                tri_whole_norm_of(w, q, &y->w[TRI_W_Q_NORM], q_sums, c->attention.num_heads * c->attention.head_dim));
-  tri_emit_norm(
-      w, tri_whole_norm_of(w, k, &y->w[TRI_W_K_NORM], k_sums, c->attention.num_kv_heads * c->attention.head_dim));
+  tri_emit_norm(w, tri_whole_norm_of(w, q, &y->w[TRI_W_Q_NORM], q_sums, c->attention.num_heads * heads.dim));
+  tri_emit_norm(w, tri_whole_norm_of(w, k, &y->w[TRI_W_K_NORM], k_sums, heads.num_kv * heads.dim));
 }
 
 /* From a branch's input to buf.attn. */
 static void attend(tri_walk *w, const tri_layer *y, tri_mat in) {
-  tri_mat qkv = tri_rows(w->f->buf.qkv, w->b->num_tokens);
-  tri_emit_linear(w, tri_linear_of(w, in, TRI_BIASED(y->w, QKV), qkv));
+  tri_emit_linear(w, tri_linear_of(w, in, TRI_BIASED(y->w, QKV), tri_qkv_of(w, y)));
   if (w->f->cfg.model->attention.qk_norm == TRI_QK_NORM_WHOLE) norm_whole(w, y);
   tri_emit_qkv_rope_append(w, tri_append_of(w, y));
   tri_emit_attention(w, tri_attention_of(w, y, w->b));
@@ -43,7 +40,7 @@ static tri_mat attention(tri_walk *w, const tri_layer *y, tri_mat in) {
     tri_walk_latent(w, y, in);
   else
     attend(w, y, in);
-  tri_mat attended = tri_walk_narrow(w, y), delta = tri_attention_delta_of(w);
+  tri_mat attended = tri_walk_narrow(w, y, tri_attended_of(w, y)), delta = tri_attention_delta_of(w);
   tri_linear_args out = tri_linear_of(w, attended, TRI_BIASED(y->w, O), delta);
   out.accumulate = tri_adds_in_place(w);
   if (attended.rows) tri_emit_linear(w, out);

@@ -124,7 +124,6 @@ tri_status tri_forward_record(const tri_step_arena_config *config, const tri_buf
   tri_walk w = {.mode = TRI_WALK_RECORD, .f = &f, .b = &b, .x = tri_stream_of(&f, 0, b.num_tokens), .record = r};
   w.all_logits = config->all_logits;
   f.cross = &b;
-  f.counted_kv = config->shard->kv_heads;
   tri_walk_step(&w);
   if (decodes) tri_walk_record_samples(&w, tri_logits_of(&f, b.num_logits));
   tri_encoder_output e = tri_encoder_output_of(&w);

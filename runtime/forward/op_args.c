@@ -109,18 +109,46 @@ tri_rope_angles_args tri_local_rope_of(const tri_walk *w) {
   return a;
 }
 
-/* A row of qkv: the heads of queries, then those of keys, then those of values, head_dim each. */
-tri_mat tri_queries_of(const tri_walk *w) {
-  const tri_forward *f = w->f;
-  tri_mat qkv = tri_rows(f->buf.qkv, w->b->num_tokens);
-  return tri_columns(qkv, 0, f->cfg.shard.q_heads.count * (int)f->cfg.model->attention.head_dim);
+static int head_dim_of(const tri_walk *w, const tri_layer *y) {
+  return (int)tri_layer_heads(w->f->cfg.model, y->number).dim;
 }
 
-tri_mat tri_keys_of(const tri_walk *w) {
+static tri_range kv_heads_of(const tri_walk *w, const tri_layer *y) {
+  return tri_shard_kv_heads(w->f->cfg.model, &w->f->cfg.shard, y->number);
+}
+
+/* Returns how many query heads of the model share a KV head of the layer. */
+static int group_of(const tri_walk *w, const tri_layer *y) {
+  const tri_model_config *c = w->f->cfg.model;
+  return (int)(c->attention.num_heads / tri_layer_heads(c, y->number).num_kv);
+}
+
+/* A row of qkv: the heads of queries, then those of keys, then those of values, head_dim each. */
+tri_mat tri_qkv_of(const tri_walk *w, const tri_layer *y) {
   const tri_forward *f = w->f;
-  int d = (int)f->cfg.model->attention.head_dim;
-  tri_mat qkv = tri_rows(f->buf.qkv, w->b->num_tokens);
-  return tri_columns(qkv, f->cfg.shard.q_heads.count * d, f->cfg.shard.kv_heads.count * d);
+  int heads = f->cfg.shard.q_heads.count + 2 * kv_heads_of(w, y).count;
+  return tri_packed(f->buf.qkv, w->b->num_tokens, heads * head_dim_of(w, y));
+}
+
+tri_mat tri_queries_of(const tri_walk *w, const tri_layer *y) {
+  return tri_columns(tri_qkv_of(w, y), 0, w->f->cfg.shard.q_heads.count * head_dim_of(w, y));
+}
+
+tri_mat tri_keys_of(const tri_walk *w, const tri_layer *y) {
+  int d = head_dim_of(w, y);
+  return tri_columns(tri_qkv_of(w, y), w->f->cfg.shard.q_heads.count * d, kv_heads_of(w, y).count * d);
+}
+
+/* The first KV head may be the last one of the rank before. */
+tri_mat tri_counted_keys_of(const tri_walk *w, const tri_layer *y) {
+  int d = head_dim_of(w, y), shared = w->f->cfg.shard.q_heads.first % group_of(w, y) != 0;
+  return tri_columns(tri_keys_of(w, y), shared * d, (kv_heads_of(w, y).count - shared) * d);
+}
+
+tri_mat tri_attended_of(const tri_walk *w, const tri_layer *y) {
+  const tri_forward *f = w->f;
+  int d = (int)tri_value_dim(f->cfg.model, y->number);
+  return tri_packed(f->buf.attn, w->b->num_tokens, f->cfg.shard.q_heads.count * d);
 }
 
 /* A norm over heads that are spread over tensor ranks: each rank has a slice of the row, and `sums` the squares of all
@@ -156,16 +184,16 @@ tri_qkv_rope_append_args tri_append_of(const tri_walk *w, const tri_layer *y) {
   const tri_model_config *c = f->cfg.model;
   bool per_head = c->attention.qk_norm == TRI_QK_NORM_HEAD || c->attention.qk_norm == TRI_QK_NORM_EACH_HEAD;
   tri_qkv_rope_append_args a = {
-      .qkv = tri_rows(f->buf.qkv, w->b->num_tokens),
+      .qkv = tri_qkv_of(w, y),
       .num_heads = f->cfg.shard.q_heads.count,
-      .num_kv_heads = f->cfg.shard.kv_heads.count,
-      .head_dim = (int)c->attention.head_dim,
+      .num_kv_heads = kv_heads_of(w, y).count,
+      .head_dim = head_dim_of(w, y),
       .q_norm = per_head ? tri_vector(&y->w[TRI_W_Q_NORM]) : NULL,
       .k_norm = per_head ? tri_vector(&y->w[TRI_W_K_NORM]) : NULL,
       .norm_eps = (float)c->norm.eps,
       .norm_weight_offset = (float)c->norm.weight_offset,
       .norm_kind = c->norm.kind,
-      .norm_stride = c->attention.qk_norm == TRI_QK_NORM_EACH_HEAD ? (int)c->attention.head_dim : 0,
+      .norm_stride = c->attention.qk_norm == TRI_QK_NORM_EACH_HEAD ? head_dim_of(w, y) : 0,
       .q_scale = tri_q_scale_of(w, y),
       .kv_slot = w->b->kv_slot,
       .kv = y->kv,
@@ -183,10 +211,10 @@ tri_qkv_rope_append_args tri_append_of(const tri_walk *w, const tri_layer *y) {
 tri_attention_args tri_attention_of(const tri_walk *w, const tri_layer *y, const tri_batch *b) {
   const tri_forward *f = w->f;
   const tri_model_config *c = f->cfg.model;
-  int group = (int)(c->attention.num_heads / c->attention.num_kv_heads);
+  int group = group_of(w, y);
   double scale = c->attention.scale_by_layer ? c->attention.scale / (y->number + 1) : c->attention.scale;
   return (tri_attention_args){
-      .q = tri_queries_of(w),
+      .q = tri_queries_of(w, y),
       .kv = y->kv,
       .batch = b,
       .num_heads = f->cfg.shard.q_heads.count,
@@ -203,32 +231,29 @@ tri_attention_args tri_attention_of(const tri_walk *w, const tri_layer *y, const
       .bias_len = f->bias_len,
       .bias_offset = f->bias_offset,
       .bias_relative = c->attention.position == TRI_POS_RELATIVE,
-      .out = tri_rows(f->buf.attn, w->b->num_tokens),
+      .out = tri_attended_of(w, y),
   };
 }
 
-/* The front of a buffer, without gaps between rows that are shorter than its own. */
-static tri_mat packed(tri_mat m, int rows, int cols) { return (tri_mat){m.data, rows, cols, cols, m.dtype}; }
-
 tri_glu_args tri_glu_of(const tri_walk *w, int units) {
   const tri_forward *f = w->f;
-  return (tri_glu_args){.gate_up = packed(f->buf.up, w->b->num_tokens, 2 * units),
+  return (tri_glu_args){.gate_up = tri_packed(f->buf.up, w->b->num_tokens, 2 * units),
                         .act = f->cfg.model->mlp.act,
                         .limit = (float)f->cfg.model->moe.glu_limit,
-                        .out = packed(f->buf.act, w->b->num_tokens, units)};
+                        .out = tri_packed(f->buf.act, w->b->num_tokens, units)};
 }
 
 tri_linear_args tri_up_of(const tri_walk *w, tri_mat in, const tri_weight *weight, const tri_weight *bias, int units) {
   const tri_model_config *c = w->f->cfg.model;
   tri_linear_args a =
-      tri_linear_of(w, in, weight, bias, packed(w->f->buf.up, in.rows, c->mlp.gated ? 2 * units : units));
+      tri_linear_of(w, in, weight, bias, tri_packed(w->f->buf.up, in.rows, c->mlp.gated ? 2 * units : units));
   if (!c->mlp.gated) a.act = c->mlp.act;
   return a;
 }
 
 tri_linear_args tri_down_of(const tri_walk *w, const tri_weight *weight, const tri_weight *bias, int units) {
   const tri_forward *f = w->f;
-  tri_mat middle = packed(f->cfg.model->mlp.gated ? f->buf.act : f->buf.up, w->b->num_tokens, units);
+  tri_mat middle = tri_packed(f->cfg.model->mlp.gated ? f->buf.act : f->buf.up, w->b->num_tokens, units);
   tri_linear_args a = tri_linear_of(w, middle, weight, bias, tri_mlp_delta_of(w));
   a.accumulate = f->cfg.model->norm.parallel_residual || tri_adds_in_place(w);
   return a;

@@ -29,6 +29,24 @@ static int most_units(const tri_model_config *c, const tri_shard *s) {
   return most;
 }
 
+/* The most elements that a row of queries, keys and values has in a layer of this shard, or of what attention gives. */
+static int64_t most_qkv(const tri_model_config *c, const tri_shard *s) {
+  int64_t most = c->mla.on ? s->q_heads.count * c->attention.head_dim : 0;
+  for (int l = s->layers.first; l < s->layers.first + s->layers.count && !c->mla.on; l++) {
+    int64_t heads = s->q_heads.count + 2 * (int64_t)tri_shard_kv_heads(c, s, l).count;
+    int64_t n = heads * tri_layer_heads(c, l).dim;
+    if (n > most) most = n;
+  }
+  return most;
+}
+
+static int64_t most_attended(const tri_model_config *c, const tri_shard *s) {
+  int64_t most = 0;
+  for (int l = s->layers.first; l < s->layers.first + s->layers.count; l++)
+    if (s->q_heads.count * tri_value_dim(c, l) > most) most = s->q_heads.count * tri_value_dim(c, l);
+  return most;
+}
+
 /* Experts of one data-parallel rank have its tokens' rows, those of several have all data-parallel ranks'. */
 static void add_all2all(struct table *t) {
   const tri_model_config *c = t->cfg->model;
@@ -62,13 +80,12 @@ static void add_layers(struct table *t) {
   const tri_shard *s = t->cfg->shard;
   const tri_mla *m = &c->mla;
   int64_t all = t->cfg->limits->max_num_batched_tokens, tokens = tri_limits_chunk(t->cfg->limits),
-          d = c->attention.head_dim, half = c->attention.rope.rotary_dim / 2,
-          local_half = c->attention.local_rope.rotary_dim / 2;
-  int64_t heads = s->q_heads.count, kv_heads = s->kv_heads.count, units = most_units(c, s);
+          half = c->attention.rope.rotary_dim / 2, local_half = c->attention.local_rope.rotary_dim / 2;
+  int64_t heads = s->q_heads.count, units = most_units(c, s);
   add(t, TRI_BUF_x, all, c->hidden_size);
   add(t, TRI_BUF_h, tokens, c->hidden_size);
-  add(t, TRI_BUF_qkv, tokens, (m->on ? heads : heads + 2 * kv_heads) * d);
-  add(t, TRI_BUF_attn, tokens, heads * (m->on ? m->v_dim : d));
+  add(t, TRI_BUF_qkv, tokens, most_qkv(c, s));
+  add(t, TRI_BUF_attn, tokens, most_attended(c, s));
   add(t, TRI_BUF_delta, c->norm.parallel_residual ? all : tokens, c->hidden_size);
   add(t, TRI_BUF_mlp_delta, tokens, c->hidden_size);
   add(t, TRI_BUF_up, tokens, (c->mlp.gated ? 2 : 1) * units);
@@ -101,7 +118,7 @@ static void add_ends(struct table *t) {
   int64_t rows = tri_limits_logits(l), seqs = l->max_num_seqs, tp = s->p.tp;
   int64_t pairs = 2 * TRI_SAMPLE_CANDIDATES; /* of 32-bit numbers, a candidate each */
   add(t, TRI_BUF_rows, rows, c->hidden_size);
-  add(t, TRI_BUF_narrow_attn, rows, s->q_heads.count * (c->mla.on ? c->mla.v_dim : c->attention.head_dim));
+  add(t, TRI_BUF_narrow_attn, rows, most_attended(c, s));
   add(t, TRI_BUF_narrow_rows, rows, c->embed.size);
   add(t, TRI_BUF_local_logits, rows, s->last_stage ? s->vocab.count : 0);
   add(t, TRI_BUF_logits, rows, c->vocab_size);

@@ -133,7 +133,7 @@ static void note_move(tri_walk *w, const void *read, const void *write) { note(w
 
 static bool are_alike(const tri_attention_args *a, const tri_attention_args *b) {
   return a->window == b->window && a->chunked == b->chunked && a->causal == b->causal &&
-         a->kv.num_kv_heads == b->kv.num_kv_heads;
+         a->kv.num_kv_heads == b->kv.num_kv_heads && a->kv.head_dim == b->kv.head_dim;
 }
 
 /* Kinds of attention differ in what decides how a batch is cut (bind_batch). */
@@ -367,12 +367,11 @@ static void gather(tri_walk *w, tri_mat x, tri_mat out) {
     tri_emit_gather_rows(w, (tri_gather_rows_args){.x = as_words(x), .rows = w->b->logit_rows, .out = as_words(out)});
 }
 
-tri_mat tri_walk_narrow(tri_walk *w, const tri_layer *y) {
+tri_mat tri_walk_narrow(tri_walk *w, const tri_layer *y, tri_mat attended) {
   tri_forward *f = w->f;
-  tri_mat attended = tri_rows(f->buf.attn, w->b->num_tokens);
   if (!narrows(w, y)) return attended;
   int n = w->b->num_logits;
-  tri_mat narrow = tri_rows(f->buf.narrow_attn, n), rows = tri_rows(f->buf.rows, n);
+  tri_mat narrow = tri_packed(f->buf.narrow_attn, n, attended.cols), rows = tri_rows(f->buf.rows, n);
   gather(w, attended, narrow);
   gather(w, w->x, rows);
   f->narrow = *w->b;

@@ -59,7 +59,7 @@ static tri_status fill_slice(void *ctx, const tri_slice *s) {
 
 static tri_status fill_tensor(void *ctx, const tri_weight_target *t) {
   struct fill *f = ctx;
-  tri_weight_shape full = tri_rule_full_shape(f->c, &t->rule);
+  tri_weight_shape full = tri_rule_full_shape(f->c, &t->rule, t->layer);
   tri_weight_id id = t->rule.weight;
   tri_weight_id source = id == TRI_W_HEAD && f->c->head.tie_word_embeddings ? TRI_W_EMBED : id;
   f->t = t;
@@ -70,7 +70,7 @@ static tri_status fill_tensor(void *ctx, const tri_weight_target *t) {
       tri_random_mix(f->seed ^ (uint64_t)f->c->feeds_decoder ^
                      tri_random_mix((uint64_t)source << 40 | (uint64_t)t->rule.part << 32 | (uint64_t)t->layer << 16) ^
                      tri_random_mix((uint64_t)t->expert));
-  return tri_shard_slices(f->c, f->s, &t->rule, t->slot, fill_slice, f);
+  return tri_shard_slices(f->c, f->s, &t->rule, t->layer, t->slot, fill_slice, f);
 }
 
 tri_status tri_dummy_fill(const tri_weights_config *config, const tri_weight_map *m, int part, char *to) {

@@ -44,7 +44,7 @@ static void list_tensors(const tri_model_config *c, int id, int layer, char *out
   out[0] = '\0';
   for (const tri_tensor_rule *r = tri_rule_next(c, NULL); r && used < cap; r = tri_rule_next(c, r)) {
     char of_all[128];
-    if ((int)r->weight != id || !tri_rule_applies(c, r)) continue;
+    if ((int)r->weight != id || !tri_rule_applies(c, r, layer)) continue;
     const char *first = strstr(r->name, "%d"), *second = first ? strstr(first + 2, "%d") : NULL;
     int before = second ? (int)(second - r->name) : (int)strlen(r->name);
     snprintf(of_all, sizeof of_all, "%.*s%s%s", before, r->name, second ? "*" : "", second ? second + 2 : "");

@@ -147,7 +147,7 @@ static tri_status compare_rule(struct matrix *m, const tri_tensor_rule *rule, in
   m->scales = tri_malloc(m->packed.scales.pitch, 1);
   m->row = tri_malloc((size_t)m->w.k, sizeof *m->row);
   TRI_TRY(m->codes && m->scales && m->row ? TRI_OK : TRI_NO_MEMORY);
-  TRI_TRY(tri_shard_slices(c->model, c->shard, rule, slot, compare_slice, m));
+  TRI_TRY(tri_shard_slices(c->model, c->shard, rule, m->layer, slot, compare_slice, m));
 cleanup:
   tri_free(m->codes);
   tri_free(m->scales);
@@ -169,7 +169,7 @@ static tri_status check_matrix(const tri_weights_config *c, tri_backend *be, con
   TRI_TRY(m.results ? TRI_OK : TRI_NO_MEMORY);
   TRI_TRY(multiply(&m));
   for (const tri_tensor_rule *r = c->model->arch->tensors; r->name; r++)
-    if (r->weight == id && tri_rule_applies(c->model, r)) TRI_TRY(compare_rule(&m, r, slot));
+    if (r->weight == id && tri_rule_applies(c->model, r, layer)) TRI_TRY(compare_rule(&m, r, slot));
 cleanup:
   tri_free(m.results);
   if (st == TRI_NO_MEMORY) tri_fail(err, st, "model", "no memory for the self-test of quantized weights");

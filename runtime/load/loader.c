@@ -148,8 +148,9 @@ cleanup:
 }
 
 /* Returns whether a tensor has the shape that the rule wants of it. */
-static bool shape_fits(const tri_load *l, const tri_tensor_rule *rule, const tri_st_tensor *t) {
-  tri_weight_shape full = tri_rule_full_shape(l->c, rule);
+static bool shape_fits(const tri_load *l, const tri_weight_target *w, const tri_st_tensor *t) {
+  const tri_tensor_rule *rule = &w->rule;
+  tri_weight_shape full = tri_rule_full_shape(l->c, rule, w->layer);
   bool transposed = rule->flags & TRI_TENSOR_TRANSPOSED;
   int64_t rows = transposed ? full.k : full.n, cols = transposed ? full.n : full.k;
   bool stacked = rule->flags & TRI_TENSOR_STACKED;
@@ -173,9 +174,9 @@ static tri_status load_numbers(tri_load *l, const tri_weight_target *t) {
     snprintf(name, sizeof name, t->rule.name, t->layer, t->expert);
     return tri_fail(l->err, TRI_CORRUPT, name, "the checkpoint has no tensor %s%s", tri_tensor_prefix(l->c, 0), name);
   }
-  tri_weight_shape full = tri_rule_full_shape(l->c, &t->rule);
+  tri_weight_shape full = tri_rule_full_shape(l->c, &t->rule, t->layer);
   bool transposed = t->rule.flags & TRI_TENSOR_TRANSPOSED;
-  if (!shape_fits(l, &t->rule, src))
+  if (!shape_fits(l, t, src))
     return tri_fail(l->err, TRI_CORRUPT, src->name,
                     "tensor %.80s has %d dimensions of %lld x %lld, the config asks for %lld x %lld", src->name,
                     src->rank, src->rank > 0 ? (long long)src->shape[0] : 1,
@@ -193,7 +194,7 @@ static tri_status load_numbers(tri_load *l, const tri_weight_target *t) {
   tri_status (*load)(void *ctx, const tri_slice *s) = rounded ? load_plain_rounded : load_plain;
   if (transposed) load = rounded ? load_transposed_rounded : load_transposed;
   if (l->found) load = find_run;
-  return tri_shard_slices(l->c, l->s, &t->rule, t->slot, load, l);
+  return tri_shard_slices(l->c, l->s, &t->rule, t->layer, t->slot, load, l);
 }
 
 /* A rectangle of codes that stay as they are, and the scales of their groups. */
@@ -215,7 +216,8 @@ tri_status tri_load_tensor(void *ctx, const tri_weight_target *t) {
   l->file_rows = l->packed.layout.rows;
   l->file_cols = l->packed.layout.cols;
   l->base = l->packed.codes.base;
-  return tri_shard_slices(l->c, l->s, &t->rule, t->slot, t->place.is_stored ? load_stored : tri_load_packed, l);
+  return tri_shard_slices(l->c, l->s, &t->rule, t->layer, t->slot, t->place.is_stored ? load_stored : tri_load_packed,
+                          l);
 }
 
 /* Returns whether name is the pattern with a layer below `layers` (into *layer) and an expert below `experts` for its
@@ -254,7 +256,7 @@ static bool is_named(const tri_model_config *c, const char *name, bool packed) {
   int64_t layers = c->shared_layers ? 1 : c->num_layers;
   int layer;
   for (const tri_tensor_rule *r = tri_rule_next(c, NULL); r; r = tri_rule_next(c, r))
-    if (tri_rule_applies(c, r) && matches(c, r->name, layers, c->moe.num_experts, name, &layer) &&
+    if (matches(c, r->name, layers, c->moe.num_experts, name, &layer) && tri_rule_applies(c, r, layer) &&
         tri_weight_in_layer(c, r->weight, layer))
       return !packed || tri_packed_may_be(c, r);
   return false;

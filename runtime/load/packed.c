@@ -32,7 +32,7 @@ const tri_widen_format *const *tri_packed_formats(tri_stored_method method) {
 }
 
 bool tri_packed_may_be(const tri_model_config *c, const tri_tensor_rule *rule) {
-  return c->stored.method != TRI_STORED_PLAIN && !tri_rule_full_shape(c, rule).vector;
+  return c->stored.method != TRI_STORED_PLAIN && !tri_rule_full_shape(c, rule, 0).vector;
 }
 
 /* ---- names ---- */
@@ -274,7 +274,7 @@ tri_status tri_packed_find(const tri_model_config *c, const tri_checkpoint *ckpt
                            int layer, int expert, tri_packed *out, bool *found, tri_error *err) {
   *found = false;
   if (!tri_packed_may_be(c, rule)) return TRI_OK;
-  tri_weight_shape full = tri_rule_full_shape(c, rule);
+  tri_weight_shape full = tri_rule_full_shape(c, rule, layer);
   bool transpose = rule->part == TRI_PART_KEY_UP; /* of the layer's matrix */
   bool stacked = rule->flags & TRI_TENSOR_STACKED;
   struct layer l = name_layer(c, ckpt, rule, layer, expert);

@@ -55,7 +55,7 @@ static bool find_blocks(const tri_model_config *c, const tri_checkpoint *ckpt, c
     /* Published folders leave the head as it is. */
     const tri_stored_scheme *scheme = &c->stored.schemes[0];
     if (scheme->is_float != (f->type == TRI_F8_E4M3) || scheme->bits != 8) return false;
-    if (scheme->cols < tri_rule_full_shape(c, rule).k) f->block_cols = scheme->cols;
+    if (scheme->cols < tri_rule_full_shape(c, rule, layer).k) f->block_cols = scheme->cols;
     f->block_rows = scheme->rows;
   } else {
     return false;
@@ -80,12 +80,12 @@ static bool find_common_blocks(const tri_model_config *c, const tri_checkpoint *
 bool tri_stored_form_find(const tri_model_config *c, const tri_shard *s, const tri_checkpoint *ckpt, tri_weight_id id,
                           int layer, tri_dtype dtype, tri_groups *groups) {
   struct search f = {.type = dtype, .fits = true};
-  tri_weight_shape shape = tri_shard_weight_shape(c, s, id);
+  tri_weight_shape shape = tri_shard_weight_shape(c, s, id, layer);
   if (!tri_weight_is_quantized(c, id) || !tri_weight_in_layer(c, id, layer) || !shape.n || !shape.k) return false;
   for (const tri_tensor_rule *r = c->arch->tensors; r->name; r++) {
-    if (r->weight != id || !tri_rule_applies(c, r)) continue;
+    if (r->weight != id || !tri_rule_applies(c, r, layer)) continue;
     if (!find_common_blocks(c, ckpt, r, layer, &f)) return false;
-    if (tri_shard_slices(c, s, r, 0, add_slice, &f) != TRI_OK) return false;
+    if (tri_shard_slices(c, s, r, layer, 0, add_slice, &f) != TRI_OK) return false;
   }
   if (!f.rows || !f.fits || f.cols > INT32_MAX || (f.cols && dtype == TRI_I8)) return false;
   if (tri_weight_is_of_experts(id)) f.rows = common_divisor(f.rows, shape.n / s->slots.count);

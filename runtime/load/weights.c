@@ -39,7 +39,7 @@ static tri_dtype stored_dtype(const tri_model_config *c, const tri_checkpoint *c
   tri_weight_id source = id == TRI_W_HEAD && c->head.tie_word_embeddings ? TRI_W_EMBED : id;
   if (id == TRI_W_CLASSIFIER && c->head.num_class_tokens) source = tri_class_tokens_weight(c);
   for (const tri_tensor_rule *r = tri_rule_next(c, NULL); ckpt && r; r = tri_rule_next(c, r)) {
-    if (r->weight != source || !tri_rule_applies(c, r)) continue;
+    if (r->weight != source || !tri_rule_applies(c, r, layer)) continue;
     tri_dtype type = stored_dtype_of(c, ckpt, r, layer);
     if (type == TRI_DTYPE_COUNT) continue;
     if (found != TRI_DTYPE_COUNT && found != type) return TRI_F32;
@@ -124,7 +124,7 @@ static bool find_bytes(tri_weight_shape shape, tri_weight_place *at) {
 static tri_status place(struct mapping *p, tri_weight_id id, int l, tri_weight_place *out) {
   const tri_model_config *c = p->c;
   int layer = tri_weight_is_per_layer(id) && !c->shared_layers ? p->s->layers.first + l : 0;
-  tri_weight_shape shape = tri_shard_weight_shape(c, p->s, id);
+  tri_weight_shape shape = tri_shard_weight_shape(c, p->s, id, layer);
   tri_weight_place at = {.dtype = p->dtype};
   if (!tri_weight_in_layer(c, id, layer)) shape.n = 0;
   if (shape.vector || (id == TRI_W_POSITIONS && c->attention.position == TRI_POS_SINUSOID))
@@ -209,7 +209,7 @@ void tri_weight_map_free(tri_weight_map *m) {
 static tri_status also_fill(const tri_model_config *c, const tri_shard *s, const tri_weight_map *m,
                             const tri_tensor_rule *rule, tri_weight_id id,
                             tri_status (*fn)(void *ctx, const tri_weight_target *t), void *ctx) {
-  tri_weight_target t = {.rule = *rule, .place = m->global[id], .k = tri_shard_weight_shape(c, s, id).k};
+  tri_weight_target t = {.rule = *rule, .place = m->global[id], .k = tri_shard_weight_shape(c, s, id, 0).k};
   t.rule.weight = id;
   return fn(ctx, &t);
 }
@@ -218,7 +218,7 @@ static tri_status also_fill(const tri_model_config *c, const tri_shard *s, const
 tri_status tri_weights_each(const tri_model_config *c, const tri_shard *s, const tri_weight_map *m, int part,
                             tri_status (*fn)(void *ctx, const tri_weight_target *t), void *ctx) {
   for (const tri_tensor_rule *r = tri_rule_next(c, NULL); r; r = tri_rule_next(c, r)) {
-    if (!tri_rule_applies(c, r)) continue;
+    if (!tri_weight_is_per_layer(r->weight) && !tri_rule_applies(c, r, 0)) continue;
     tri_weight_target t = {.rule = *r};
     if (part == TRI_PART_STAYS && c->head.num_class_tokens && r->weight == tri_class_tokens_weight(c))
       TRI_CHECK(also_fill(c, s, m, r, TRI_W_CLASSIFIER, fn, ctx));
@@ -227,10 +227,10 @@ tri_status tri_weights_each(const tri_model_config *c, const tri_shard *s, const
     bool per_layer = tri_weight_is_per_layer(r->weight), many = per_layer && !c->shared_layers;
     for (int l = 0; l < (many ? s->layers.count : 1); l++) {
       t.layer = many ? s->layers.first + l : 0;
-      if (!tri_weight_in_layer(c, r->weight, t.layer)) continue;
+      if (!tri_rule_applies(c, r, t.layer) || !tri_weight_in_layer(c, r->weight, t.layer)) continue;
       t.place = per_layer ? m->layers[l * TRI_W_COUNT + r->weight] : m->global[r->weight];
       if (t.place.part != part) continue;
-      t.k = tri_shard_weight_shape(c, s, r->weight).k;
+      t.k = tri_shard_weight_shape(c, s, r->weight, t.layer).k;
       bool experts = r->flags & (TRI_TENSOR_PER_EXPERT | TRI_TENSOR_STACKED);
       for (t.slot = 0; t.slot < (experts ? s->slots.count : 1); t.slot++) {
         t.expert = experts ? tri_expert_of_slot(s->p.placement, t.layer, s->slots.first + t.slot) : 0;
@@ -257,7 +257,8 @@ static void bind(const tri_model_config *c, const tri_shard *s, const tri_tiers 
     for (int id = 0; id < TRI_W_COUNT; id++) {
       if (tri_weight_is_per_layer((tri_weight_id)id) != (l >= 0)) continue;
       const tri_weight_place *at = l < 0 ? &m->global[id] : &m->layers[l * TRI_W_COUNT + id];
-      tri_weight_shape shape = tri_shard_weight_shape(c, s, (tri_weight_id)id);
+      int layer = l < 0 || c->shared_layers ? 0 : s->layers.first + l;
+      tri_weight_shape shape = tri_shard_weight_shape(c, s, (tri_weight_id)id, layer);
       if (l >= 0 && !tri_weight_in_layer(c, (tri_weight_id)id, s->layers.first + l)) shape.n = 0;
       tri_weight *to = l < 0 ? &w->global[id] : &w->layers[l].w[id];
       if (!shape.n) {

@@ -144,6 +144,8 @@ enum {
   TRI_TENSOR_TRANSPOSED = 1, /* stored [in, out], as GPT-2's Conv1D */
   TRI_TENSOR_PER_EXPERT = 2, /* one tensor for each expert: the name has a second %d */
   TRI_TENSOR_STACKED = 4,    /* one tensor for all experts, with one more dimension first */
+  TRI_TENSOR_LOCAL = 8,      /* layers with a window alone have it */
+  TRI_TENSOR_GLOBAL = 16,    /* layers without alone */
 };
 
 /* A tensor of the checkpoint that is a weight or a part of one. Several rules may fill one weight (gate and up, q and

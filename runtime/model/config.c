@@ -17,7 +17,7 @@
 /* config.json and generation_config.json to a tri_model_config. One walk over the file's members looks each up in the
  * family's table (config_values.c) and stores it; what cannot be a row of a table is read after that by name. A value
  * of 0 means "not said" until `derive` has filled it in. */
-enum { MAX_CONFIG_BYTES = 4 << 20 };
+enum { MAX_CONFIG_BYTES = 4 << 20, MAX_HEAD_DIM = 1024 };
 
 struct reader {
   tri_model_config *c;
@@ -128,6 +128,21 @@ static tri_status read_strings(const tri_json *root, tri_model_config *c, tri_er
   return TRI_OK;
 }
 
+/* Heads of layers without a window: the size that is not given is that of the other layers. */
+static tri_status complete_global_heads(tri_attention_config *a, tri_error *err) {
+  if (!a->global_head_dim && !a->global_kv_heads) return TRI_OK;
+  if (!a->global_head_dim) a->global_head_dim = a->head_dim;
+  if (!a->global_kv_heads) a->global_kv_heads = a->num_kv_heads;
+  if (a->num_heads % a->global_kv_heads)
+    return tri_fail(err, TRI_OUT_OF_RANGE, "num_global_key_value_heads",
+                    "%lld query heads are not a multiple of %lld KV heads", (long long)a->num_heads,
+                    (long long)a->global_kv_heads);
+  if (a->global_head_dim > MAX_HEAD_DIM)
+    return tri_fail(err, TRI_OUT_OF_RANGE, "global_head_dim", "head size %lld, the limit is %d",
+                    (long long)a->global_head_dim, MAX_HEAD_DIM);
+  return TRI_OK;
+}
+
 /* Fills in what the file leaves to others (head_dim, intermediate size, scale, which layers are local), and checks
  * what later code divides by. */
 static tri_status derive(tri_model_config *c, const tri_json *root, bool strict, tri_error *err) {
@@ -152,9 +167,10 @@ static tri_status derive(tri_model_config *c, const tri_json *root, bool strict,
                       (long long)c->hidden_size, (long long)c->attention.num_heads);
     c->attention.head_dim = c->hidden_size / c->attention.num_heads;
   }
-  if (c->attention.head_dim > 1024)
-    return tri_fail(err, TRI_OUT_OF_RANGE, "head_dim", "head size %lld, the limit is 1024",
-                    (long long)c->attention.head_dim);
+  if (c->attention.head_dim > MAX_HEAD_DIM)
+    return tri_fail(err, TRI_OUT_OF_RANGE, "head_dim", "head size %lld, the limit is %d",
+                    (long long)c->attention.head_dim, MAX_HEAD_DIM);
+  TRI_CHECK(complete_global_heads(&c->attention, err));
   if (!c->mlp.intermediate_size) c->mlp.intermediate_size = 4 * c->hidden_size;
   if (!c->attention.scale) c->attention.scale = 1 / sqrt((double)c->attention.head_dim);
   if (!c->embed.size) c->embed.size = c->hidden_size;
@@ -337,7 +353,9 @@ uint64_t tri_model_config_hash(const tri_model_config *c) {
                            c->head.pooling,
                            c->head.has_pooler,
                            c->attention.causal,
-                           tri_model_config_width(c)};
+                           tri_model_config_width(c),
+                           c->attention.global_kv_heads,
+                           c->attention.global_head_dim};
   uint64_t h = tri_hash_bytes(TRI_HASH_SEED, c->arch->model_type, strlen(c->arch->model_type));
   return tri_hash_bytes(h, facts, sizeof facts);
 }

@@ -62,8 +62,8 @@ typedef enum tri_qk_norm {
   TRI_QK_NORM_BARE
 } tri_qk_norm;
 
-/* layer_flags. LOCAL: attention sees a window only, or a chunk. SPARSE: experts instead of one MLP. NO_ROPE: queries and
- * keys of a model with rotary positions do not rotate. BARE: attention reads the stream without a norm. */
+/* layer_flags. LOCAL: attention sees a window only, or a chunk. SPARSE: experts instead of one MLP. NO_ROPE: queries
+ * and keys of a model with rotary positions do not rotate. BARE: attention reads the stream without a norm. */
 enum { TRI_LAYER_LOCAL = 1, TRI_LAYER_SPARSE = 2, TRI_LAYER_NO_ROPE = 4, TRI_LAYER_BARE = 8 };
 
 /* Latent attention (DeepSeek-V2, section 2.1); rank 0: none. A head's query and key have nope_dim elements without
@@ -148,8 +148,9 @@ typedef struct tri_norm_config {
 /* Heads and sizes count elements of the whole model, not of a rank's share. */
 typedef struct tri_attention_config {
   int64_t num_heads, num_kv_heads, head_dim;
-  bool causal;        /* a token sees those before it and itself */
-  bool bidirectional; /* of a decoder's family: it is not causal */
+  int64_t global_kv_heads, global_head_dim; /* of layers that are not LOCAL; 0: as those that are */
+  bool causal;                              /* a token sees those before it and itself */
+  bool bidirectional;                       /* of a decoder's family: it is not causal */
   bool bias, o_bias;
   tri_qk_norm qk_norm;
   bool has_qk_norm; /* qk_norm has gains: for the tables */
@@ -297,6 +298,22 @@ static inline int tri_num_dense(const tri_model_config *c) { return c->sentence.
 /* A hash of what the coordinator and its workers must agree about. Weights are not in it: two trainings of one shape
  * have one hash. */
 uint64_t tri_model_config_hash(const tri_model_config *c);
+
+/* Sizes of a layer's attention: KV heads of the whole model, and elements of a head. */
+typedef struct tri_head_sizes {
+  int64_t num_kv, dim;
+} tri_head_sizes;
+
+/* Returns whether a layer's heads are those of layers without a window, which are others than those of layers with. */
+static inline bool tri_layer_has_global_heads(const tri_model_config *c, int layer) {
+  return c->attention.global_head_dim && !(c->layer_flags[layer] & TRI_LAYER_LOCAL);
+}
+
+static inline tri_head_sizes tri_layer_heads(const tri_model_config *c, int layer) {
+  const tri_attention_config *a = &c->attention;
+  if (tri_layer_has_global_heads(c, layer)) return (tri_head_sizes){a->global_kv_heads, a->global_head_dim};
+  return (tri_head_sizes){a->num_kv_heads, a->head_dim};
+}
 
 /* The encoder of an encoder-decoder, as a model of its own. */
 void tri_model_config_source(const tri_model_config *c, tri_model_config *out);

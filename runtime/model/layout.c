@@ -13,8 +13,8 @@ bool tri_weight_is_quantized(const tri_model_config *c, tri_weight_id id) {
 
 /* Bytes of a weight of the whole model, or of its first or last stage; matrices count as of 16 bits. In double, which
  * is exact up to 2^53 and the same on every rank. */
-static double weight_bytes(const tri_model_config *c, const tri_shard *s, tri_weight_id id, bool quantized) {
-  tri_weight_shape shape = tri_shard_weight_shape(c, s, id);
+static double weight_bytes(const tri_model_config *c, const tri_shard *s, tri_weight_id id, int layer, bool quantized) {
+  tri_weight_shape shape = tri_shard_weight_shape(c, s, id, layer);
   double size = quantized && tri_weight_is_quantized(c, id) ? 1 : 2;
   return (double)shape.n * (double)shape.k * (shape.vector ? sizeof(float) : size);
 }
@@ -25,7 +25,7 @@ static double end_bytes(const tri_model_config *c, tri_shard s, bool first, bool
   s.first_stage = first;
   s.last_stage = last;
   for (int id = 0; id < TRI_W_COUNT; id++)
-    if (!tri_weight_is_per_layer((tri_weight_id)id)) sum += weight_bytes(c, &s, (tri_weight_id)id, quantized);
+    if (!tri_weight_is_per_layer((tri_weight_id)id)) sum += weight_bytes(c, &s, (tri_weight_id)id, 0, quantized);
   return sum;
 }
 
@@ -33,7 +33,7 @@ static double layer_bytes(const tri_model_config *c, const tri_shard *s, int lay
   double sum = 0;
   for (int id = 0; id < TRI_W_COUNT; id++)
     if (tri_weight_is_per_layer((tri_weight_id)id) && tri_weight_in_layer(c, (tri_weight_id)id, layer))
-      sum += weight_bytes(c, s, (tri_weight_id)id, quantized);
+      sum += weight_bytes(c, s, (tri_weight_id)id, layer, quantized);
   return sum;
 }
 
@@ -42,6 +42,7 @@ static tri_shard whole(const tri_model_config *c) {
   return (tri_shard){.p = {.tp = 1, .pp = 1},
                      .q_heads = tri_range_part(c->attention.num_heads, 1, 0),
                      .kv_heads = tri_range_part(c->attention.num_kv_heads, 1, 0),
+                     .global_kv_heads = tri_range_part(c->attention.global_kv_heads, 1, 0),
                      .ff = tri_range_part(c->mlp.intermediate_size, 1, 0),
                      .slots = {0, (int)c->moe.num_experts},
                      .expert_ff = tri_range_part(c->moe.intermediate_size, 1, 0),
@@ -173,6 +174,14 @@ static tri_range part_of_units(int64_t n, int parts, int rank) {
   return (tri_range){(int)first, (int)((end < n ? end : n) - first)};
 }
 
+/* Returns the KV heads, of so many of the model, that some query heads use; 0: there are none. */
+static tri_range kv_heads_of(const tri_model_config *c, tri_range q, int64_t num_kv_heads) {
+  if (!num_kv_heads) return (tri_range){0};
+  int group = (int)(c->attention.num_heads / num_kv_heads);
+  int first = q.first / group, end = (q.first + q.count - 1) / group + 1;
+  return (tri_range){first, end - first};
+}
+
 tri_status tri_shard_make(const tri_model_config *c, tri_parallel p, tri_shard *out, tri_error *err) {
   if (p.tp < 1 || p.tp > c->attention.num_heads)
     return tri_fail(err, TRI_OUT_OF_RANGE, "tensor_parallel_size",
@@ -192,16 +201,15 @@ tri_status tri_shard_make(const tri_model_config *c, tri_parallel p, tri_shard *
     return tri_fail(err, TRI_OUT_OF_RANGE, "rank", "rank outside the layout");
   TRI_CHECK(check_experts(c, p, err));
   int etp = tri_parallel_etp(p), s = tri_parallel_stage_rank(p);
-  int group = (int)(c->attention.num_heads / c->attention.num_kv_heads);
   tri_range q = tri_range_part(c->attention.num_heads, p.tp, p.tp_rank);
-  int kv_first = q.first / group, kv_end = (q.first + q.count - 1) / group + 1;
   *out = (tri_shard){
       .p = p,
       .first_stage = p.pp_rank == 0,
       .last_stage = p.pp_rank == p.pp - 1,
       .layers = tri_stage_layers(c, p, p.pp_rank),
       .q_heads = q,
-      .kv_heads = {kv_first, kv_end - kv_first},
+      .kv_heads = kv_heads_of(c, q, c->attention.num_kv_heads),
+      .global_kv_heads = kv_heads_of(c, q, c->attention.global_kv_heads),
       .ff = part_of_units(c->mlp.intermediate_size, p.tp, p.tp_rank),
       .slots = tri_range_part(tri_stage_slots(c, p), tri_parallel_ep(p), s / etp),
       .expert_ff = part_of_units(c->moe.intermediate_size, etp, s % etp),

@@ -72,7 +72,8 @@ typedef struct tri_shard {
   tri_parallel p;
   bool first_stage, last_stage;
   tri_range layers;
-  tri_range q_heads, kv_heads;
+  tri_range q_heads, kv_heads;    /* tri_shard_kv_heads knows which KV heads a layer has */
+  tri_range global_kv_heads;      /* of layers without a window, where these have other heads */
   tri_range ff;                   /* of the intermediate size */
   tri_range slots;                /* its share of those of the experts */
   tri_range expert_ff, shared_ff; /* of each of those, and of the shared expert */
@@ -106,11 +107,17 @@ typedef struct tri_weight_shape {
   int64_t n, k;
   bool vector;
 } tri_weight_shape;
-tri_weight_shape tri_shard_weight_shape(const tri_model_config *c, const tri_shard *s, tri_weight_id id);
+/* layer: of the model; any will do for weights that are not per layer. */
+tri_weight_shape tri_shard_weight_shape(const tri_model_config *c, const tri_shard *s, tri_weight_id id, int layer);
 
 /* Returns the columns of a head's values. */
-static inline int64_t tri_value_dim(const tri_model_config *c) {
-  return c->mla.on ? c->mla.v_dim : c->attention.head_dim;
+static inline int64_t tri_value_dim(const tri_model_config *c, int layer) {
+  return c->mla.on ? c->mla.v_dim : tri_layer_heads(c, layer).dim;
+}
+
+/* Returns the KV heads that a layer has on a shard. */
+static inline tri_range tri_shard_kv_heads(const tri_model_config *c, const tri_shard *s, int layer) {
+  return tri_layer_has_global_heads(c, layer) ? s->global_kv_heads : s->kv_heads;
 }
 
 /* A rectangle to copy from a checkpoint's tensor to a shard's weight. Rows and columns count elements in the weight's
@@ -120,19 +127,20 @@ typedef struct tri_slice {
   int64_t row_step; /* from one row of the source to the next */
 } tri_slice;
 
-/* Returns whether the model that c describes has the rule's tensor. */
-bool tri_rule_applies(const tri_model_config *c, const tri_tensor_rule *rule);
+/* Returns whether a layer of the model that c describes has the rule's tensor; any layer of those that are not per
+ * layer. */
+bool tri_rule_applies(const tri_model_config *c, const tri_tensor_rule *rule, int layer);
 
 /* The shape that a rule's whole tensor must have, in the weight's orientation; of experts, that of one. */
-tri_weight_shape tri_rule_full_shape(const tri_model_config *c, const tri_tensor_rule *rule);
+tri_weight_shape tri_rule_full_shape(const tri_model_config *c, const tri_tensor_rule *rule, int layer);
 
 /* Slots of the experts in a stage, and those of them that a data-parallel rank's ranks have. */
 int tri_stage_slots(const tri_model_config *c, tri_parallel p);
 tri_range tri_dp_shard_slots(const tri_model_config *c, tri_parallel p, int dp_rank);
 
-/* Calls fn for every rectangle of a rule's tensor (of experts: for this one of the shard's slots, counted from its
- * first) that the shard needs; each row of the shard is covered once. */
-tri_status tri_shard_slices(const tri_model_config *c, const tri_shard *s, const tri_tensor_rule *rule, int slot,
-                            tri_status (*fn)(void *ctx, const tri_slice *slice), void *ctx);
+/* Calls fn for every rectangle of a rule's tensor of a layer (of experts: for this one of the shard's slots, counted
+ * from its first) that the shard needs; each row of the shard is covered once. */
+tri_status tri_shard_slices(const tri_model_config *c, const tri_shard *s, const tri_tensor_rule *rule, int layer,
+                            int slot, tri_status (*fn)(void *ctx, const tri_slice *slice), void *ctx);
 
 #endif

@@ -105,10 +105,10 @@ static tri_weight_shape expert_shape(const tri_model_config *c, const tri_shard 
   }
 }
 
-tri_weight_shape tri_shard_weight_shape(const tri_model_config *c, const tri_shard *s, tri_weight_id id) {
-  int64_t h = c->hidden_size, e = c->embed.size, d = c->attention.head_dim, f = s->ff.count,
+tri_weight_shape tri_shard_weight_shape(const tri_model_config *c, const tri_shard *s, tri_weight_id id, int layer) {
+  int64_t h = c->hidden_size, e = c->embed.size, d = tri_layer_heads(c, layer).dim, f = s->ff.count,
           up = c->mlp.gated ? 2 * f : f;
-  int64_t qkv = (s->q_heads.count + 2 * (int64_t)s->kv_heads.count) * d;
+  int64_t kv_heads = tri_shard_kv_heads(c, s, layer).count, qkv = (s->q_heads.count + 2 * kv_heads) * d;
   bool adds_bias = s->p.tp_rank == 0, first = s->first_stage, last = s->last_stage;
   bool two_norms = !c->norm.one_norm && c->norm.place != TRI_NORM_RESULT;
   bool branch_norms = c->norm.place == TRI_NORM_BOTH || c->norm.place == TRI_NORM_RESULT;
@@ -138,8 +138,8 @@ tri_weight_shape tri_shard_weight_shape(const tri_model_config *c, const tri_sha
   case TRI_W_Q_NORM:
     return vector(c->attention.has_qk_norm, c->attention.qk_norm == TRI_QK_NORM_HEAD ? d : s->q_heads.count * d);
   case TRI_W_K_NORM:
-    return vector(c->attention.has_qk_norm, c->attention.qk_norm == TRI_QK_NORM_HEAD ? d : s->kv_heads.count * d);
-  case TRI_W_O: return matrix(h, s->q_heads.count * tri_value_dim(c));
+    return vector(c->attention.has_qk_norm, c->attention.qk_norm == TRI_QK_NORM_HEAD ? d : kv_heads * d);
+  case TRI_W_O: return matrix(h, s->q_heads.count * tri_value_dim(c, layer));
   case TRI_W_O_BIAS: return vector(c->attention.o_bias && adds_bias, h);
   case TRI_W_UP: return matrix(up, h);
   case TRI_W_UP_BIAS: return vector(c->mlp.bias && !c->mlp.no_up_bias, up);
@@ -151,8 +151,10 @@ tri_weight_shape tri_shard_weight_shape(const tri_model_config *c, const tri_sha
 
 /* ---- of a checkpoint's tensor ---- */
 
-bool tri_rule_applies(const tri_model_config *c, const tri_tensor_rule *rule) {
+bool tri_rule_applies(const tri_model_config *c, const tri_tensor_rule *rule, int layer) {
   const char *at = (const char *)c;
+  int of = rule->flags & (TRI_TENSOR_LOCAL | TRI_TENSOR_GLOBAL), local = c->layer_flags[layer] & TRI_LAYER_LOCAL;
+  if (of && of != (local ? TRI_TENSOR_LOCAL : TRI_TENSOR_GLOBAL)) return false;
   return (!rule->if_field || *(const bool *)(at + rule->if_field)) &&
          !(rule->unless_field && *(const bool *)(at + rule->unless_field));
 }
@@ -171,14 +173,15 @@ static int64_t units_of(const tri_model_config *c, tri_weight_id id) {
 
 /* Returns the rows of the whole tensor: those of its part of a fused weight, or of the weight itself. Vectors are a
  * column. */
-static int64_t full_rows(const tri_model_config *c, const tri_tensor_rule *rule) {
-  int64_t d = c->attention.head_dim;
+static int64_t full_rows(const tri_model_config *c, const tri_tensor_rule *rule, int layer) {
+  tri_head_sizes heads = tri_layer_heads(c, layer);
+  int64_t d = heads.dim;
   switch (rule->part) {
   case TRI_PART_Q: return c->attention.num_heads * d;
   case TRI_PART_K:
-  case TRI_PART_V: return c->attention.num_kv_heads * d;
+  case TRI_PART_V: return heads.num_kv * d;
   case TRI_PART_QKV_CONCAT:
-  case TRI_PART_QKV_INTERLEAVED: return (c->attention.num_heads + 2 * c->attention.num_kv_heads) * d;
+  case TRI_PART_QKV_INTERLEAVED: return (c->attention.num_heads + 2 * heads.num_kv) * d;
   case TRI_PART_GATE:
   case TRI_PART_UP: return units_of(c, rule->weight);
   case TRI_PART_GATE_UP_CONCAT:
@@ -211,7 +214,7 @@ static int64_t full_rows(const tri_model_config *c, const tri_tensor_rule *rule)
   case TRI_W_EXPERT_UP_BIAS:
   case TRI_W_SHARED_UP: return units_of(c, rule->weight);
   case TRI_W_Q_NORM: return c->attention.qk_norm == TRI_QK_NORM_HEAD ? d : c->attention.num_heads * d;
-  case TRI_W_K_NORM: return c->attention.qk_norm == TRI_QK_NORM_HEAD ? d : c->attention.num_kv_heads * d;
+  case TRI_W_K_NORM: return c->attention.qk_norm == TRI_QK_NORM_HEAD ? d : heads.num_kv * d;
   case TRI_W_SINKS: return c->attention.num_heads;
   case TRI_W_RELATIVE_BIAS: return c->attention.bias_buckets;
   case TRI_W_Q_B:
@@ -227,8 +230,8 @@ static int64_t full_rows(const tri_model_config *c, const tri_tensor_rule *rule)
   }
 }
 
-tri_weight_shape tri_rule_full_shape(const tri_model_config *c, const tri_tensor_rule *rule) {
-  tri_weight_shape full = {full_rows(c, rule), c->hidden_size, false};
+tri_weight_shape tri_rule_full_shape(const tri_model_config *c, const tri_tensor_rule *rule, int layer) {
+  tri_weight_shape full = {full_rows(c, rule, layer), c->hidden_size, false};
   switch (rule->weight) {
   case TRI_W_EMBED:
   case TRI_W_HEAD:
@@ -256,7 +259,7 @@ tri_weight_shape tri_rule_full_shape(const tri_model_config *c, const tri_tensor
     break; /* the tensor's transpose */
   case TRI_W_V_UP: full.k = c->mla.rank; break;
   case TRI_W_O:
-  case TRI_W_CROSS_O: full.k = c->attention.num_heads * tri_value_dim(c); break;
+  case TRI_W_CROSS_O: full.k = c->attention.num_heads * tri_value_dim(c, layer); break;
   case TRI_W_DOWN:
   case TRI_W_EXPERT_DOWN:
   case TRI_W_SHARED_DOWN: full.k = units_of(c, rule->weight); break;
@@ -271,13 +274,13 @@ tri_weight_shape tri_rule_full_shape(const tri_model_config *c, const tri_tensor
 /* ---- the rectangles of a tensor that a shard has ---- */
 
 /* Returns the first row of a head in a QKV tensor; which: 0 q, 1 k, 2 v. */
-static int64_t qkv_row(const tri_model_config *c, tri_part part, int which, int64_t head) {
-  int64_t d = c->attention.head_dim, group = c->attention.num_heads / c->attention.num_kv_heads;
+static int64_t qkv_row(const tri_model_config *c, tri_head_sizes heads, tri_part part, int which, int64_t head) {
+  int64_t d = heads.dim, group = c->attention.num_heads / heads.num_kv;
   if (part == TRI_PART_QKV_INTERLEAVED) {
     int64_t kv_head = which ? head : head / group, within = which ? group + which - 1 : head % group;
     return (kv_head * (group + 2) + within) * d;
   }
-  const int64_t before[] = {0, c->attention.num_heads, c->attention.num_heads + c->attention.num_kv_heads};
+  const int64_t before[] = {0, c->attention.num_heads, c->attention.num_heads + heads.num_kv};
   return ((part == TRI_PART_QKV_CONCAT ? before[which] : 0) + head) * d; /* else a tensor of its own */
 }
 
@@ -292,17 +295,19 @@ static tri_status emit_rows(const struct emit *e, int64_t src, int64_t dst, int6
   return rows ? e->fn(e->ctx, &s) : TRI_OK;
 }
 
-static tri_status emit_qkv(const tri_model_config *c, const tri_shard *s, tri_part part, int64_t cols,
+static tri_status emit_qkv(const tri_model_config *c, const tri_shard *s, tri_part part, int layer, int64_t cols,
                            const struct emit *e) {
-  int64_t d = c->attention.head_dim;
-  int64_t dst[3] = {0, s->q_heads.count * d, (s->q_heads.count + (int64_t)s->kv_heads.count) * d};
+  tri_head_sizes sizes = tri_layer_heads(c, layer);
+  tri_range kv_heads = tri_shard_kv_heads(c, s, layer);
+  int64_t d = sizes.dim;
+  int64_t dst[3] = {0, s->q_heads.count * d, (s->q_heads.count + (int64_t)kv_heads.count) * d};
   for (int p = 0; p < 3; p++) {
     if ((part == TRI_PART_Q && p != 0) || (part == TRI_PART_K && p != 1) || (part == TRI_PART_V && p != 2)) continue;
-    tri_range heads = p ? s->kv_heads : s->q_heads;
+    tri_range heads = p ? kv_heads : s->q_heads;
     /* Heads that follow one another are one rectangle. */
     for (int i = 0, run; i < heads.count; i += run) {
-      int64_t at = qkv_row(c, part, p, heads.first + i);
-      for (run = 1; i + run < heads.count && qkv_row(c, part, p, heads.first + i + run) == at + run * d;) run++;
+      int64_t at = qkv_row(c, sizes, part, p, heads.first + i);
+      for (run = 1; i + run < heads.count && qkv_row(c, sizes, part, p, heads.first + i + run) == at + run * d;) run++;
       TRI_CHECK(emit_rows(e, at, dst[p] + i * d, run * d, cols));
     }
   }
@@ -355,9 +360,10 @@ static tri_status emit_latent(const tri_model_config *c, const tri_shard *s, tri
   return TRI_OK;
 }
 
-tri_status tri_shard_slices(const tri_model_config *c, const tri_shard *s, const tri_tensor_rule *rule, int slot,
-                            tri_status (*fn)(void *ctx, const tri_slice *slice), void *ctx) {
-  tri_weight_shape mine = tri_shard_weight_shape(c, s, rule->weight);
+tri_status tri_shard_slices(const tri_model_config *c, const tri_shard *s, const tri_tensor_rule *rule, int layer,
+                            int slot, tri_status (*fn)(void *ctx, const tri_slice *slice), void *ctx) {
+  tri_weight_shape mine = tri_shard_weight_shape(c, s, rule->weight, layer);
+  int64_t d = tri_layer_heads(c, layer).dim;
   struct emit e = {fn, ctx};
   tri_slice slice = {.rows = mine.n, .cols = mine.k, .row_step = 1};
   if (!mine.n) return TRI_OK;
@@ -365,7 +371,7 @@ tri_status tri_shard_slices(const tri_model_config *c, const tri_shard *s, const
   if (tri_weight_is_of_experts(rule->weight) && (slot < 0 || slot >= slots)) return TRI_OK;
   switch (rule->weight) {
   case TRI_W_QKV:
-  case TRI_W_QKV_BIAS: return emit_qkv(c, s, rule->part, mine.k, &e);
+  case TRI_W_QKV_BIAS: return emit_qkv(c, s, rule->part, layer, mine.k, &e);
   case TRI_W_UP:
   case TRI_W_UP_BIAS: return emit_up(c->mlp.gated, c->mlp.intermediate_size, s->ff, rule->part, mine.k, 0, &e);
   case TRI_W_SHARED_UP: return emit_up(c->mlp.gated, c->moe.shared_size, s->shared_ff, rule->part, mine.k, 0, &e);
@@ -383,26 +389,24 @@ tri_status tri_shard_slices(const tri_model_config *c, const tri_shard *s, const
   case TRI_W_EMBED:
   case TRI_W_HEAD:
   case TRI_W_HEAD_BIAS: return emit_rows(&e, s->vocab.first, 0, s->vocab.count, mine.k);
-  case TRI_W_Q_NORM:
-    slice.src_row = c->attention.qk_norm == TRI_QK_NORM_HEAD ? 0 : s->q_heads.first * c->attention.head_dim;
-    break;
+  case TRI_W_Q_NORM: slice.src_row = c->attention.qk_norm == TRI_QK_NORM_HEAD ? 0 : s->q_heads.first * d; break;
   case TRI_W_K_NORM:
-    slice.src_row = c->attention.qk_norm == TRI_QK_NORM_HEAD ? 0 : s->kv_heads.first * c->attention.head_dim;
+    slice.src_row = c->attention.qk_norm == TRI_QK_NORM_HEAD ? 0 : tri_shard_kv_heads(c, s, layer).first * d;
     break;
   case TRI_W_SINKS: slice.src_row = s->q_heads.first; break;
   case TRI_W_RELATIVE_BIAS: slice.src_col = s->q_heads.first; break;
   case TRI_W_Q_B:
   case TRI_W_CROSS_Q:
-  case TRI_W_CROSS_Q_BIAS: slice.src_row = s->q_heads.first * c->attention.head_dim; break;
+  case TRI_W_CROSS_Q_BIAS: slice.src_row = s->q_heads.first * d; break;
   case TRI_W_QKV_A:
     slice.dst_row = rule->part == TRI_PART_LATENT_KV ? c->mla.q_rank : 0;
-    slice.rows = full_rows(c, rule);
+    slice.rows = full_rows(c, rule, layer);
     break;
   case TRI_W_CLASSIFIER: return emit_classifier(c, mine, &e);
   case TRI_W_CROSS_KV:
   case TRI_W_CROSS_KV_BIAS: return emit_cross_kv(c, s, rule->part, mine.k, &e);
   case TRI_W_CROSS_O:
-  case TRI_W_O: slice.src_col = s->q_heads.first * tri_value_dim(c); break;
+  case TRI_W_O: slice.src_col = s->q_heads.first * tri_value_dim(c, layer); break;
   case TRI_W_K_UP:
   case TRI_W_V_UP: return emit_latent(c, s, rule->weight, &e);
   case TRI_W_DOWN: slice.src_col = s->ff.first; break;

@@ -22,9 +22,8 @@ static void check_stored(const tri_stored *s) {
     need((s->schemes[i].bits == 4 || s->schemes[i].bits == 8) && s->schemes[i].rows >= 0 && s->schemes[i].cols >= 0);
 }
 
-static void check_rope(const tri_model_config *c, const tri_rope *r) {
-  need(r->rotary_dim >= 2 && r->rotary_dim % 2 == 0 && r->rotary_dim <= TRI_MAX_ROTARY &&
-       r->rotary_dim <= c->attention.head_dim);
+static void check_rope(const tri_rope *r, int64_t head_dim) {
+  need(r->rotary_dim >= 2 && r->rotary_dim % 2 == 0 && r->rotary_dim <= TRI_MAX_ROTARY && r->rotary_dim <= head_dim);
   need(isfinite(r->attention_scale) && isfinite(r->attention_scale_long) && r->original_max_len >= 0);
   for (int i = 0; i < r->rotary_dim / 2; i++) need(isfinite(r->inv_freq[i]) && r->inv_freq[i] >= 0);
   for (int i = 0; r->kind == TRI_ROPE_BY_LENGTH && i < r->rotary_dim / 2; i++)
@@ -37,21 +36,24 @@ static void check(const tri_model_config *c) {
        c->attention.num_kv_heads >= 1);
   need(c->attention.num_heads % c->attention.num_kv_heads == 0 && c->attention.head_dim >= 1 &&
        c->attention.head_dim <= 1024);
+  int64_t global = c->attention.global_head_dim;
+  need(!global == !c->attention.global_kv_heads && global <= 1024);
+  need(!c->attention.global_kv_heads || c->attention.num_heads % c->attention.global_kv_heads == 0);
   need(c->mlp.intermediate_size >= 1 && c->vocab_size >= 1 && c->max_position_embeddings >= 1);
   need(c->norm.eps >= 0 && isfinite(c->attention.scale) && c->dtype <= TRI_BF16);
   need(c->num_eos_token_ids >= 0 && c->num_eos_token_ids <= TRI_MAX_STOP_IDS);
   need(c->embed.size >= 1 && c->embed.position_offset >= 0 && c->embed.type_vocab_size >= 0);
   need(!c->head.has_classifier || (c->encoder && c->head.num_labels >= 1));
   need(c->bos_token_id >= -1 && c->bos_token_id <= UINT32_MAX);
-  if (c->attention.position == TRI_POS_ROPE) check_rope(c, &c->attention.rope);
+  if (c->attention.position == TRI_POS_ROPE) check_rope(&c->attention.rope, global ? global : c->attention.head_dim);
   need(!(c->attention.q_scale.beta > 0) || (c->attention.q_scale.every >= 1 && c->attention.q_scale.offset >= 0));
   need(c->attention.index_topk >= 0 && c->moe.jitter >= 0 && (!c->moe.scale_input || c->moe.top_k == 1));
-  if (c->attention.has_local_rope) check_rope(c, &c->attention.local_rope);
+  if (c->attention.has_local_rope) check_rope(&c->attention.local_rope, c->attention.head_dim);
   need(!c->attention.has_local_rope || c->attention.local_rope.kind == TRI_ROPE_FIXED);
   tri_shard s;
   if (tri_shard_make(c, (tri_parallel){.tp = 2, .pp = 2, .tp_rank = 1, .pp_rank = 1}, &s, NULL) != TRI_OK) return;
-  for (int id = 0; id < TRI_W_COUNT; id++) {
-    tri_weight_shape shape = tri_shard_weight_shape(c, &s, (tri_weight_id)id);
+  for (int i = 0; i < TRI_W_COUNT * c->num_layers; i++) {
+    tri_weight_shape shape = tri_shard_weight_shape(c, &s, (tri_weight_id)(i % TRI_W_COUNT), i / TRI_W_COUNT);
     need(shape.n >= 0 && shape.n <= INT32_MAX && shape.k >= 0 && shape.k <= INT32_MAX);
   }
 }

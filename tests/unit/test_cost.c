@@ -29,6 +29,8 @@ static tri_cost_share share(void) {
                           .head_flops = 4e5,
                           .key_bytes = 100,
                           .key_flops = 50,
+                          .local_key_bytes = 100,
+                          .local_key_flops = 50,
                           .layers = 4,
                           .ops = 40,
                           .sums = 9};

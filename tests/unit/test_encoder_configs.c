@@ -75,9 +75,9 @@ START_TEST(decoders_become_encoders) {
             c.head.num_labels == decoders[_i].labels && !c.head.classifier_bias && !c.head.token_head);
   ck_assert_int_eq(c.head.pooling, decoders[_i].score ? TRI_POOL_LAST : TRI_POOL_NONE);
   ck_assert_int_eq(tri_shard_make(&c, (tri_parallel){.tp = 1, .pp = 1, .dp = 1}, &s, NULL), TRI_OK);
-  ck_assert_int_eq(tri_shard_weight_shape(&c, &s, TRI_W_HEAD).n, c.encoder ? 0 : 256);
-  ck_assert_int_eq(tri_shard_weight_shape(&c, &s, TRI_W_CLASSIFIER).n, decoders[_i].labels);
-  ck_assert_int_eq(tri_shard_weight_shape(&c, &s, TRI_W_CLASSIFIER_BIAS).n, 0);
+  ck_assert_int_eq(tri_shard_weight_shape(&c, &s, TRI_W_HEAD, 0).n, c.encoder ? 0 : 256);
+  ck_assert_int_eq(tri_shard_weight_shape(&c, &s, TRI_W_CLASSIFIER, 0).n, decoders[_i].labels);
+  ck_assert_int_eq(tri_shard_weight_shape(&c, &s, TRI_W_CLASSIFIER_BIAS, 0).n, 0);
 }
 END_TEST
 

@@ -2,6 +2,7 @@
 /* KV blocks between a rank's cache and the host's memory: every layer's keys and values, or latents, of each block. */
 #include <check.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "runtime/engine/swap_turns.h"
 #include "runtime/forward/kv_cache.h"
@@ -10,7 +11,7 @@ Suite *suite_kv_pool(void);
 
 enum { BLOCKS = 7, HOST_BLOCKS = 5, BLOCK = 4, MOVES = 3 };
 
-static const char *const models[] = {"llama", "mixtral_odd", "deepseek_v3"};
+static const char *const models[] = {"llama", "mixtral_odd", "deepseek_v3", "gemma2_odd"};
 static const tri_dtype types[] = {TRI_F32, TRI_BF16};
 
 static size_t block_bytes(const tri_kv_layer *l) {
@@ -45,6 +46,7 @@ static tri_kv_cache *make(const char *model, tri_dtype type, tri_backend *be, tr
   tri_kv_cache *kv = NULL;
   snprintf(dir, sizeof dir, "%s/checkpoints/%s", TRI_TEST_DATA, model);
   ck_assert_msg(tri_model_config_load(dir, (tri_config_rules){0}, c, &err) == TRI_OK, "%s", err.message);
+  if (!strcmp(model, "gemma2_odd")) c->attention.global_kv_heads = 1, c->attention.global_head_dim = 12;
   ck_assert_int_eq(tri_shard_make(c, (tri_parallel){.tp = 1, .pp = 1}, &s, &err), TRI_OK);
   ck_assert_int_eq(tri_kv_cache_create(be, c, &s, type, BLOCK, BLOCKS, &kv, &err), TRI_OK);
   ck_assert_int_eq(tri_kv_cache_add_pool(kv, HOST_BLOCKS, &err), TRI_OK);

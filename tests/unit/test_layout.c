@@ -33,6 +33,10 @@ static tri_model_config make(const tri_arch *arch, int heads, int kv_heads, int 
   c.attention.has_qk_norm = c.attention.qk_norm != TRI_QK_NORM_NONE;
   if (c.mla.on) c.mla = (tri_mla){.on = true, .rank = 5, .q_rank = 4, .nope_dim = 3, .rope_dim = 2, .v_dim = 2};
   if (c.mla.on) c.mla.low_rank_q = true, c.attention.head_dim = 5, c.attention.num_kv_heads = heads;
+  /* Every second layer has a window, and the others heads of another size. */
+  bool kinds = c.attention.window_every || c.attention.global_head_dim;
+  if (kinds) c.attention.global_kv_heads = 1, c.attention.global_head_dim = 4;
+  for (int l = 0; kinds && l < layers; l += 2) c.layer_flags[l] |= TRI_LAYER_LOCAL;
   if (c.moe.num_experts) c.moe.has_shared = c.moe.shared_size > 0;
   if (c.moe.num_experts) c.moe.num_experts = 3, c.moe.intermediate_size = ff, c.moe.shared_size = ff + 1;
   return c;
@@ -260,8 +264,14 @@ static tri_status fill(void *ctx, const tri_slice *s) {
   return TRI_OK;
 }
 
-static void check_weight(const tri_model_config *c, const tri_shard *s, tri_weight_id id) {
-  tri_weight_shape mine = tri_shard_weight_shape(c, s, id);
+/* Sizes of heads are the layer's own. */
+static void check_weight(const tri_model_config *model, const tri_shard *s, tri_weight_id id, int layer) {
+  static tri_model_config of_layer;
+  const tri_model_config *c = &of_layer;
+  of_layer = *model;
+  of_layer.attention.head_dim = tri_layer_heads(model, layer).dim;
+  of_layer.attention.num_kv_heads = tri_layer_heads(model, layer).num_kv;
+  tri_weight_shape mine = tri_shard_weight_shape(model, s, id, layer);
   size_t size = (size_t)(mine.n * mine.k) + 1;
   struct filled f = {.n = mine.n, .k = mine.k};
   f.source = tri_calloc(size, sizeof *f.source);
@@ -270,16 +280,16 @@ static void check_weight(const tri_model_config *c, const tri_shard *s, tri_weig
   int64_t held = 0;
   bool any = false;
   for (const tri_tensor_rule *r = c->arch->tensors; r->name; r++) {
-    if (r->weight != id || !tri_rule_applies(c, r)) continue;
+    if (r->weight != id || !tri_rule_applies(model, r, layer)) continue;
     any = true;
-    f.full = tri_rule_full_shape(c, r);
+    f.full = tri_rule_full_shape(model, r, layer);
     f.name = r->name;
     ck_assert(f.full.vector == mine.vector);
     bool many = r->flags & (TRI_TENSOR_PER_EXPERT | TRI_TENSOR_STACKED);
     int experts = many ? tri_stage_slots(c, s->p) : 1;
     for (int e = 0; e < experts; e++) {
       f.rule = (int)(r - c->arch->tensors) * 32 + e;
-      ck_assert_int_eq(tri_shard_slices(c, s, r, many ? e - s->slots.first : 0, fill, &f), TRI_OK);
+      ck_assert_int_eq(tri_shard_slices(model, s, r, layer, many ? e - s->slots.first : 0, fill, &f), TRI_OK);
     }
     for (int64_t at_row = 0; at_row < f.full.n * experts; at_row++)
       for (int64_t col = 0; col < f.full.k; col++) {
@@ -324,7 +334,8 @@ static void check_all(const tri_model_config *c, int tp, int pp) {
       ck_assert(s.first_stage == (stage == 0) && s.last_stage == (stage == pp - 1));
       ck_assert(s.layers.first == layers && s.layers.count >= 1); /* contiguous, in order, none left out */
       ck_assert(s.q_heads.count == count_q(c, s.p) && s.kv_heads.count == count_kv(c, s.p, c->attention.num_kv_heads));
-      for (int id = 0; id < TRI_W_COUNT; id++) check_weight(c, &s, (tri_weight_id)id);
+      for (int l = s.layers.first; l < s.layers.first + s.layers.count && l < s.layers.first + 2; l++)
+        for (int id = 0; id < TRI_W_COUNT; id++) check_weight(c, &s, (tri_weight_id)id, l);
       if (rank == tp - 1) layers += s.layers.count;
     }
   ck_assert_int_eq(layers, (int)c->num_layers);
@@ -345,7 +356,7 @@ static void check_shares(const tri_model_config *c, tri_parallel p) {
     ck_assert_msg(tri_shard_make(c, p, &shard, &err) == TRI_OK, "%s", err.message);
     ck_assert_int_eq((s - s % slices) / p.tp, (s - s % slices + slices - 1) / p.tp);
     units += (int64_t)shard.slots.count * shard.expert_ff.count;
-    for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) check_weight(c, &shard, ids[i]);
+    for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) check_weight(c, &shard, ids[i], 0);
   }
   ck_assert_int_eq(units, tri_stage_slots(c, p) * c->moe.intermediate_size);
 }
@@ -450,7 +461,7 @@ START_TEST(six_over_three_on_two) {
   ck_assert(a.q_heads.first == 0 && a.q_heads.count == 3 && a.kv_heads.first == 0 && a.kv_heads.count == 2);
   ck_assert(b.q_heads.first == 3 && b.q_heads.count == 3 && b.kv_heads.first == 1 && b.kv_heads.count == 2);
   /* KV head 1 lies on both. */
-  ck_assert_int_eq(tri_shard_weight_shape(&c, &a, TRI_W_QKV).n, (3 + 2 + 2) * c.attention.head_dim);
+  ck_assert_int_eq(tri_shard_weight_shape(&c, &a, TRI_W_QKV, 0).n, (3 + 2 + 2) * c.attention.head_dim);
 }
 END_TEST
 
@@ -589,9 +600,9 @@ START_TEST(an_error_ends_the_slices) {
   tri_shard s;
   ck_assert_int_eq(tri_shard_make(&c, (tri_parallel){.tp = 2, .pp = 1, .tp_rank = 0, .pp_rank = 0}, &s, NULL), TRI_OK);
   for (const tri_tensor_rule *r = c.arch->tensors; r->name; r++) {
-    if (!tri_rule_applies(&c, r)) continue;
+    if (!tri_rule_applies(&c, r, 0)) continue;
     int calls = 0;
-    ck_assert_int_eq(tri_shard_slices(&c, &s, r, 0, stop_at_once, &calls), TRI_IO);
+    ck_assert_int_eq(tri_shard_slices(&c, &s, r, 0, 0, stop_at_once, &calls), TRI_IO);
     ck_assert_int_eq(calls, 1);
   }
 }

@@ -401,7 +401,7 @@ static size_t experts_of(const struct ledger_case *k, int layer) {
   static const tri_weight_id ids[] = {TRI_W_EXPERT_UP, TRI_W_EXPERT_UP_BIAS, TRI_W_EXPERT_DOWN, TRI_W_EXPERT_DOWN_BIAS};
   size_t bytes = 0;
   for (size_t i = 0; i < sizeof ids / sizeof *ids && (k->c.layer_flags[layer] & TRI_LAYER_SPARSE); i++) {
-    tri_weight_shape shape = tri_shard_weight_shape(&k->c, &k->s, ids[i]);
+    tri_weight_shape shape = tri_shard_weight_shape(&k->c, &k->s, ids[i], layer);
     bytes += ((size_t)(shape.n * shape.k) * sizeof(float) + 63) / 64 * 64;
   }
   return bytes;

@@ -32,14 +32,15 @@ struct element {
 static struct element locate(const tri_model_config *c, const tri_shard *s, tri_weight_id id, int layer, int64_t row,
                              int64_t col) {
   struct element e = {id, layer, 0, row, col};
-  int64_t d = c->attention.head_dim, q = s->q_heads.count * d, kv = s->kv_heads.count * d;
+  tri_range kv_heads = tri_shard_kv_heads(c, s, layer);
+  int64_t d = tri_layer_heads(c, layer).dim, q = s->q_heads.count * d, kv = kv_heads.count * d;
   switch (id) {
   case TRI_W_EMBED:
   case TRI_W_HEAD: e.row += s->vocab.first; break;
   case TRI_W_QKV:
   case TRI_W_QKV_BIAS:
     e.which = row < q ? 0 : row < q + kv ? 1 : 2;
-    e.row = row < q ? row + s->q_heads.first * d : (row - q) % kv + s->kv_heads.first * d;
+    e.row = row < q ? row + s->q_heads.first * d : (row - q) % kv + kv_heads.first * d;
     break;
   case TRI_W_UP:
   case TRI_W_UP_BIAS:
@@ -62,7 +63,7 @@ static void compare(const tri_model_config *c, const tri_shard *s, const tri_wei
     for (int id = 0; id < TRI_W_COUNT; id++) {
       if (tri_weight_is_per_layer((tri_weight_id)id) != (l >= 0)) continue;
       const tri_weight *t = l < 0 ? &w->global[id] : &w->layers[l].w[id];
-      tri_weight_shape shape = tri_shard_weight_shape(c, s, (tri_weight_id)id);
+      tri_weight_shape shape = tri_shard_weight_shape(c, s, (tri_weight_id)id, l < 0 ? 0 : s->layers.first + l);
       ck_assert(t->n == shape.n && (!t->n || t->k == shape.k) && (t->data != NULL) == (t->n > 0));
       ck_assert(!shape.n || !shape.vector || t->dtype == TRI_F32);
       for (int64_t row = 0; row < t->n; row++)

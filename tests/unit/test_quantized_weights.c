@@ -56,7 +56,7 @@ static void write_tensor(const char *name, int rank, const int64_t *shape, bool 
 
 static void write_rule(const tri_model_config *c, const tri_tensor_rule *r, int layer, int expert, const char *bad) {
   char name[120];
-  tri_weight_shape full = tri_rule_full_shape(c, r);
+  tri_weight_shape full = tri_rule_full_shape(c, r, layer);
   bool transposed = r->flags & TRI_TENSOR_TRANSPOSED, stacked = r->flags & TRI_TENSOR_STACKED;
   int64_t shape[3] = {c->moe.num_experts};
   int rank = stacked;
@@ -76,10 +76,10 @@ static void write_checkpoint(const tri_model_config *c, const char *bad) {
   ck_assert(data_file && header_file);
   fputc('{', header_file);
   for (const tri_tensor_rule *r = c->arch->tensors; r->name; r++) {
-    if (!tri_rule_applies(c, r) || (r->weight == TRI_W_HEAD && c->head.tie_word_embeddings)) continue;
+    if (r->weight == TRI_W_HEAD && c->head.tie_word_embeddings) continue;
     for (int l = 0; l < (tri_weight_is_per_layer(r->weight) ? c->num_layers : 1); l++)
       for (int e = 0; e < (r->flags & TRI_TENSOR_PER_EXPERT ? c->moe.num_experts : 1); e++)
-        if (tri_weight_in_layer(c, r->weight, l)) write_rule(c, r, l, e, bad);
+        if (tri_rule_applies(c, r, l) && tri_weight_in_layer(c, r->weight, l)) write_rule(c, r, l, e, bad);
   }
   fputc('}', header_file);
   fclose(header_file);

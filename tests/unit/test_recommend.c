@@ -49,9 +49,10 @@ static double billions(const tri_model_config *c) {
   double n = 0;
   ck_assert_int_eq(tri_shard_make(c, (tri_parallel){.tp = 1, .pp = 1}, &s, NULL), TRI_OK);
   for (int id = 0; id < TRI_W_COUNT; id++) {
-    tri_weight_shape w = tri_shard_weight_shape(c, &s, (tri_weight_id)id);
-    for (int l = 0; l < (tri_weight_is_per_layer((tri_weight_id)id) ? c->num_layers : 1); l++)
+    for (int l = 0; l < (tri_weight_is_per_layer((tri_weight_id)id) ? c->num_layers : 1); l++) {
+      tri_weight_shape w = tri_shard_weight_shape(c, &s, (tri_weight_id)id, l);
       if (!w.vector && tri_weight_in_layer(c, (tri_weight_id)id, l) && id != TRI_W_HEAD) n += (double)(w.n * w.k);
+    }
   }
   return n * 1e-9;
 }

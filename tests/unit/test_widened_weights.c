@@ -182,7 +182,7 @@ static void write_rule(struct writer *w, const tri_model_config *c, const tri_ch
   snprintf(stem, sizeof stem, "%s", name);
   char *end = strstr(stem, ".weight");
   if (end) *end = 0;
-  tri_weight_shape full = tri_rule_full_shape(c, r);
+  tri_weight_shape full = tri_rule_full_shape(c, r, layer);
   bool transpose = r->part == TRI_PART_KEY_UP;
   struct layer l;
   const char *bare = models_are_bare(ckpt) ? name + n : name;
@@ -219,10 +219,9 @@ static tri_checkpoint *make_plain(const tri_model_config *c, const tri_checkpoin
   w = (struct writer){.data = tmpfile(), .header = open_memstream(&header, &len)};
   fputc('{', w.header);
   for (const tri_tensor_rule *r = c->arch->tensors; r->name; r++) {
-    if (!tri_rule_applies(c, r)) continue;
     for (int l = 0; l < (tri_weight_is_per_layer(r->weight) ? c->num_layers : 1); l++)
       for (int e = 0; e < (r->flags & TRI_TENSOR_PER_EXPERT ? c->moe.num_experts : 1); e++)
-        if (tri_weight_in_layer(c, r->weight, l)) write_rule(&w, c, ckpt, r, l, e);
+        if (tri_rule_applies(c, r, l) && tri_weight_in_layer(c, r->weight, l)) write_rule(&w, c, ckpt, r, l, e);
   }
   fputc('}', w.header);
   fclose(w.header);
@@ -265,7 +264,7 @@ static bool is_plain(const tri_tensor_rule *r, int expert) {
 static void write_random_rule(struct writer *w, const tri_model_config *c, const tri_tensor_rule *r, int layer,
                               int expert, const char *scales) {
   char stem[120], plain[120];
-  tri_weight_shape full = tri_rule_full_shape(c, r);
+  tri_weight_shape full = tri_rule_full_shape(c, r, layer);
   snprintf(plain, sizeof plain, r->name, layer, expert);
   snprintf(stem, sizeof stem, "%.*s", (int)(strlen(plain) - strlen(".weight")), plain);
   if (is_plain(r, expert)) {
@@ -295,8 +294,8 @@ static tri_checkpoint *make_random(const tri_model_config *c, const char *scales
   w = (struct writer){.data = tmpfile(), .header = open_memstream(&header, &len)};
   fputc('{', w.header);
   for (const tri_tensor_rule *r = c->arch->tensors; r->name; r++)
-    for (int l = 0; tri_rule_applies(c, r) && l < (tri_weight_is_per_layer(r->weight) ? c->num_layers : 1); l++)
-      for (int e = 0; e < (r->flags & TRI_TENSOR_PER_EXPERT ? c->moe.num_experts : 1); e++)
+    for (int l = 0; l < (tri_weight_is_per_layer(r->weight) ? c->num_layers : 1); l++)
+      for (int e = 0; tri_rule_applies(c, r, l) && e < (r->flags & TRI_TENSOR_PER_EXPERT ? c->moe.num_experts : 1); e++)
         write_random_rule(&w, c, r, l, e, scales);
   fputc('}', w.header);
   fclose(w.header);

@@ -108,12 +108,21 @@ static tri_status time_feed(struct bench *b, int count, double *seconds) {
   return st;
 }
 
+/* Elements of all layers' heads of queries, or of keys. */
+static double head_elements(const tri_model_config *c, bool keys) {
+  double sum = 0;
+  for (int l = 0; l < c->num_layers; l++) {
+    tri_head_sizes h = tri_layer_heads(c, l);
+    sum += (double)((keys ? h.num_kv : c->attention.num_heads) * h.dim);
+  }
+  return sum;
+}
+
 /* Multiply-adds of one prompt, or of a whole batch of an encoder. */
 static double prompt_work(const struct bench *b) {
   const tri_model_config *c = &b->engine->model;
   double t = b->o.input_len, each = tri_measure_gemms(b->engine, false);
-  double pairs = (double)(c->attention.num_heads * c->attention.head_dim *
-                          c->num_layers); /* of tokens, in one of the two products */
+  double pairs = head_elements(c, false); /* of tokens, in one of the two products */
   if (c->encoder) return b->o.batch_size * (t * each + 2 * t * t * pairs);
   /* Causal attention: each token sees half of the prompt on average. */
   return t * each + tri_measure_gemms(b->engine, true) - each + t * (t + 1) * pairs;
@@ -179,8 +188,7 @@ static tri_status run_decodes(struct bench *b, int first, int end) {
 static tri_status time_decode(struct bench *b, double *op, double *floor) {
   const tri_model_config *c = &b->engine->model;
   int n = b->o.output_len;
-  double kv_token = 2.0 * (double)(c->attention.num_kv_heads * c->attention.head_dim * c->num_layers) *
-                    (double)tri_dtype_size(b->engine->kv->layers[0].dtype);
+  double kv_token = 2 * head_elements(c, true) * (double)tri_dtype_size(b->engine->kv->layers[0].dtype);
   tri_status st = TRI_OK;
   for (int s = 0; st == TRI_OK && s < b->o.batch_size; s++) st = tri_bench_steps_feed_some(&b->steps, s, 1);
   if (st == TRI_OK) st = count_experts(b, 0);
