@@ -138,14 +138,14 @@ typedef struct tri_rope_angles_args {
 #define TRI_READS_rope_angles(a) NULL
 #define TRI_WRITES_rope_angles(a) (a)->cos, (a)->sin, (a)->q_scale
 
-/* One row of qkv is hq*d queries, hkv*d keys, hkv*d values. Optional norms of each head of q and k (weights float32,
+/* One row of qkv is hq*d queries, hkv*d keys, hkv*d values. Optional norms of each head of q, k and v (weights float32,
  * head h's at h * norm_stride: 0 for one [d] for all heads; NULL: none), then rotation of the first rotary_dim elements
- * of each head (0: none), then k and v are written to the cache at kv_slot and q stays in place, rotated and times
- * q_scale[t] where that is given. Rotation pairs (i, i + rotary_dim/2), or (2i, 2i+1) when interleaved. */
+ * of each head of q and k (0: none), then k and v are written to the cache at kv_slot and q stays in place, rotated and
+ * times q_scale[t] where that is given. Rotation pairs (i, i + rotary_dim/2), or (2i, 2i+1) when interleaved. */
 typedef struct tri_qkv_rope_append_args {
   tri_mat qkv; /* [T, (hq + 2 hkv) d] in place */
   int num_heads, num_kv_heads, head_dim;
-  const float *q_norm, *k_norm;
+  const float *q_norm, *k_norm, *v_norm;
   float norm_eps, norm_weight_offset;
   tri_norm_kind norm_kind;
   int norm_stride;
@@ -261,9 +261,10 @@ typedef struct tri_expert_tally {
  * SPARSEMIXER (Phi-3.5-MoE). Chosen are the top_k with
  * the best score + bias, of equal ones the lowest ids; they come best first. Their weights are the scores without the
  * bias (TOPK_SOFTMAX: the softmax of the chosen logits), divided by their sum with renormalize (SIGMOID: by the sum +
- * 1e-20), times scale. SPARSEMIXER, without renormalize: a choice's weight is its part of a softmax over it and those
- * that were not chosen before it, without those whose logit x is lower than its own, y, by more than 2 jitter times the
- * larger of |x| and y (Liu et al., "GRIN", 2024, as at inference).
+ * 1e-20), times scale, and times expert_scale[e] of the expert where that is given. SPARSEMIXER, without renormalize: a
+ * choice's weight is its part of a softmax over it and those that were not chosen before it, without those whose logit
+ * x is lower than its own, y, by more than 2 jitter times the larger of |x| and y (Liu et al., "GRIN", 2024, as at
+ * inference).
  *
  * Groups (DeepSeek-V3, section 2.1.2): the experts are num_groups equal runs, and only those of the top_groups best
  * runs can be chosen. A run is as good as the sum of its group_best best score + bias (V3: 2, V2: 1). Experts of other
@@ -286,6 +287,7 @@ typedef struct tri_moe_route_args {
   int num_groups, top_groups, group_best; /* num_groups 1: no groups, the others mean nothing */
   bool renormalize;
   float scale, jitter;           /* jitter: of SPARSEMIXER */
+  const float *expert_scale;     /* [E] or NULL */
   int first_expert, num_experts; /* with a map only; of slots, where there are any */
   const int32_t *slots;          /* [E, 1 + most_copies] of each expert: how many it has, then they; or NULL */
   int most_copies;

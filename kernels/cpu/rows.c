@@ -186,18 +186,20 @@ static void qkv_rope_append_share(const row_run *r, int begin, int end) {
     float *row = tri_mat_row(&a->qkv, t);
     const float *co = half ? a->cos + (size_t)t * (size_t)half : NULL;
     const float *si = half ? a->sin + (size_t)t * (size_t)half : NULL;
-    for (int h = 0; h < hq + hkv; h++) {
+    for (int h = 0; h < hq + (a->v_norm ? 2 : 1) * hkv; h++) {
       float *x = row + (size_t)h * (size_t)d;
-      const float *gain = h < hq ? a->q_norm : a->k_norm;
+      bool query = h < hq, value = h >= hq + hkv;
+      const float *gain = query ? a->q_norm : a->k_norm;
+      if (value) gain = a->v_norm;
       if (gain) {
         tri_norm_row n = {.x = x, .out = x, .n = d, .kind = a->norm_kind, .mean_square = -1};
-        n.weight = gain + (size_t)(h < hq ? h : h - hq) * (size_t)a->norm_stride;
+        n.weight = gain + (size_t)(query ? h : (h - hq) % hkv) * (size_t)a->norm_stride;
         n.eps = a->norm_eps;
         n.weight_offset = a->norm_weight_offset;
         r->isa->norm(&n);
       }
-      if (half) rotate(r->isa, a->interleaved, x, half, co, si);
-      if (a->q_scale && h < hq) r->isa->expand(x, x, TRI_F32, d, a->q_scale[t]);
+      if (half && !value) rotate(r->isa, a->interleaved, x, half, co, si);
+      if (a->q_scale && query) r->isa->expand(x, x, TRI_F32, d, a->q_scale[t]);
     }
     int64_t slot = a->kv_slot[t];
     if (slot < 0) continue; /* a padding row */

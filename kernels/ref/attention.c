@@ -92,14 +92,16 @@ static void qkv_rope_append_run(const tri_qkv_rope_append_args *a) {
   int d = a->head_dim, hq = a->num_heads, hkv = a->num_kv_heads, half = a->rotary_dim / 2;
   for (int t = 0; t < a->qkv.rows; t++) {
     float *row = a->qkv.data + (size_t)t * (size_t)a->qkv.ld;
-    for (int h = 0; h < hq + hkv; h++) {
+    for (int h = 0; h < hq + 2 * hkv; h++) {
       float *x = row + (size_t)h * (size_t)d;
-      const float *weight = h < hq ? a->q_norm : a->k_norm;
-      size_t own = (size_t)(h < hq ? h : h - hq) * (size_t)a->norm_stride;
+      bool query = h < hq, value = h >= hq + hkv;
+      const float *weight = query ? a->q_norm : a->k_norm;
+      if (value) weight = a->v_norm;
+      size_t own = (size_t)(query ? h : (h - hq) % hkv) * (size_t)a->norm_stride;
       if (weight) norm_head(x, d, weight + own, a->norm_kind, a->norm_eps, a->norm_weight_offset);
       size_t angle = (size_t)t * (size_t)half;
-      if (half) rotate_head(x, a->rotary_dim, a->interleaved, a->cos + angle, a->sin + angle);
-      if (a->q_scale && h < hq) scale_all(x, (size_t)d, a->q_scale[t]);
+      if (half && !value) rotate_head(x, a->rotary_dim, a->interleaved, a->cos + angle, a->sin + angle);
+      if (a->q_scale && query) scale_all(x, (size_t)d, a->q_scale[t]);
     }
     int64_t slot = a->kv_slot[t];
     if (slot < 0) continue; /* a padding row */

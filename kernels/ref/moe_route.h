@@ -87,6 +87,12 @@ TRI_FORMULA double sparse_weight(const tri_moe_route_args *a, const double *scor
   return 1 / sum;
 }
 
+/* Returns a choice's weight from its part of their sum. */
+TRI_FORMULA float tri_moe_scaled(const tri_moe_route_args *a, double part, int32_t expert) {
+  double w = part * a->scale;
+  return (float)(a->expert_scale ? w * a->expert_scale[expert] : w);
+}
+
 TRI_FORMULA void weights_of(const tri_moe_route_args *a, const double *score, const int32_t *ids, float *weights) {
   double sum = 0, top = score[ids[0]];
   for (int c = 1; c < a->top_k; c++) top = fmax(top, score[ids[c]]); /* with a bias the first need not be the largest */
@@ -100,11 +106,11 @@ TRI_FORMULA void weights_of(const tri_moe_route_args *a, const double *score, co
   }
   for (int c = 0; c < a->top_k; c++) {
     if (a->score == TRI_MOE_SPARSEMIXER) {
-      weights[c] = (float)(sparse_weight(a, score, ids, c) * a->scale);
+      weights[c] = tri_moe_scaled(a, sparse_weight(a, score, ids, c), ids[c]);
       continue;
     }
     double w = softmax ? exp(score[ids[c]] - top) : score[ids[c]];
-    weights[c] = (float)(w / sum * a->scale);
+    weights[c] = tri_moe_scaled(a, w / sum, ids[c]);
   }
 }
 

@@ -300,6 +300,7 @@ void oc_case_qkv_rope_append(oc *c, int i) {
   size_t gains = (size_t)(a.norm_stride ? hq : 1) * (size_t)d;
   if (oc_chance(c, 40)) a.q_norm = oc_normals(c, gains, 1);
   if (oc_chance(c, 40)) a.k_norm = oc_normals(c, gains, 1);
+  if (oc_chance(c, 30)) a.v_norm = oc_normals(c, gains, 1);
   if (oc_chance(c, 30)) a.norm_weight_offset = 1;
   size_t half = (size_t)a.rotary_dim / 2, angles = (size_t)tokens * half, bytes;
   float *co = oc_host(c, angles * 4), *si = oc_host(c, angles * 4);
@@ -313,12 +314,13 @@ void oc_case_qkv_rope_append(oc *c, int i) {
   a.kv = kv_layer(c, t, kv_blocks, hkv, block, d, &bytes);
   a.cos = co, a.sin = si, a.kv_slot = slots;
   if (oc_chance(c, 30)) a.q_scale = oc_normals(c, (size_t)tokens, 1);
-  snprintf(c->what, sizeof c->what, "qkv_rope_append %s tokens %d hq %d hkv %d d %d rotary %d%s%s%s", tri_dtype_name(t),
-           tokens, hq, hkv, d, a.rotary_dim, a.interleaved ? " interleaved" : "", a.q_norm ? " q norm" : "",
-           a.q_scale ? " scale" : "");
+  snprintf(c->what, sizeof c->what, "qkv_rope_append %s tokens %d hq %d hkv %d d %d rotary %d%s%s%s%s",
+           tri_dtype_name(t), tokens, hq, hkv, d, a.rotary_dim, a.interleaved ? " interleaved" : "",
+           a.q_norm ? " q norm" : "", a.v_norm ? " v norm" : "", a.q_scale ? " scale" : "");
   tri_qkv_rope_append_args b = a;
   b.qkv = oc_device_narrow(c, &a.qkv, oc_narrow_type(c));
   b.q_norm = oc_device(c, a.q_norm, gains * 4), b.k_norm = oc_device(c, a.k_norm, gains * 4);
+  b.v_norm = oc_device(c, a.v_norm, gains * 4);
   b.cos = oc_device(c, co, angles * 4), b.sin = oc_device(c, si, angles * 4);
   b.q_scale = oc_device(c, a.q_scale, (size_t)tokens * 4);
   b.kv_slot = oc_device(c, slots, (size_t)tokens * sizeof *slots);

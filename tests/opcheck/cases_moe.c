@@ -187,6 +187,7 @@ void oc_case_moe_route(oc *c, int i) {
   a.logits = oc_matrix(c, tokens, e, false);
   change_logits(c, &a, i);
   if (oc_chance(c, 40)) a.bias = oc_normals(c, (size_t)e, 0.3f);
+  if (oc_chance(c, 30)) a.expert_scale = oc_normals(c, (size_t)e, 1);
   if (oc_chance(c, 40)) add_padding(c, &a);
   int slots = oc_chance(c, 40) ? choose_slots(c, &a, e) : e;
   if (!oc_chance(c, 10)) choose_own(c, &a, slots);
@@ -194,14 +195,15 @@ void oc_case_moe_route(oc *c, int i) {
   a.experts = oc_host(c, n * sizeof *a.experts), a.weights = oc_host(c, n * sizeof *a.weights);
   memset(a.experts, 0x7f, n * sizeof *a.experts);
   for (size_t j = 0; j < n; j++) a.weights[j] = -1; /* NaN may be right */
-  snprintf(c->what, sizeof c->what, "moe_route score %d tokens %d experts %d+%d of %d top_k %d groups %d/%d%s%s%s%s",
+  snprintf(c->what, sizeof c->what, "moe_route score %d tokens %d experts %d+%d of %d top_k %d groups %d/%d%s%s%s%s%s",
            a.score, tokens, a.first_expert, a.num_experts, e, a.top_k, a.top_groups, a.num_groups,
            a.bias ? " bias" : "", a.renormalize ? " renormalize" : "", a.kv_slot ? " padded" : "",
-           a.slots ? " in slots" : "");
+           a.slots ? " in slots" : "", a.expert_scale ? " scaled" : "");
   if (a.map.first && !oc_chance(c, 20)) a.tally = begin_tally(c, a.num_experts);
   tri_moe_route_args b = a;
   b.tally = oc_device(c, a.tally, (size_t)a.num_experts * sizeof *a.tally);
   b.logits = oc_device_matrix(c, &a.logits), b.bias = oc_device(c, a.bias, (size_t)e * sizeof *a.bias);
+  b.expert_scale = oc_device(c, a.expert_scale, (size_t)e * sizeof *a.expert_scale);
   b.experts = oc_device(c, a.experts, n * sizeof *a.experts), b.weights = oc_device(c, a.weights, n * sizeof(float));
   b.kv_slot = oc_device(c, a.kv_slot, (size_t)tokens * sizeof *a.kv_slot);
   b.slots = oc_device(c, a.slots, (size_t)e * (size_t)(1 + a.most_copies) * sizeof *a.slots);

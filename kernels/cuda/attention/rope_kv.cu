@@ -90,7 +90,7 @@ __device__ static inline head_of_row head_of(const tri_qkv_rope_append_args &a, 
   if (r.value) r.own -= a.num_kv_heads;
   r.half = r.value ? 0 : a.rotary_dim / 2;
   if (r.value)
-    r.gains = NULL;
+    r.gains = a.v_norm;
   else
     r.gains = r.query ? a.q_norm : a.k_norm;
   if (r.gains) r.gains += (size_t)r.own * (size_t)a.norm_stride;
@@ -192,7 +192,7 @@ __global__ __launch_bounds__(THREADS) static void append_kernel(tri_qkv_rope_app
     cosine = load4(a.cos + angle);
     sine = load4(a.sin + angle);
   }
-  if (a.q_norm || a.k_norm) {
+  if (a.q_norm || a.k_norm || a.v_norm) {
     eight normed = norm_eight(a, x, gains, is_head, width);
     if (head.gains) x = normed;
   }
@@ -256,7 +256,7 @@ __global__ static void any_append_kernel(tri_qkv_rope_append_args a) {
  * for loads of 16 bytes. */
 static bool in_eights(const tri_qkv_rope_append_args &a) {
   uintptr_t places = (uintptr_t)a.qkv.data | (uintptr_t)a.kv.k | (uintptr_t)a.kv.v | (uintptr_t)a.q_norm |
-                     (uintptr_t)a.k_norm | (uintptr_t)a.cos | (uintptr_t)a.sin;
+                     (uintptr_t)a.k_norm | (uintptr_t)a.v_norm | (uintptr_t)a.cos | (uintptr_t)a.sin;
   return a.head_dim % 8 == 0 && a.head_dim <= 8 * WARP && a.rotary_dim % 8 == 0 && a.qkv.ld % 4 == 0 &&
          a.norm_stride % 4 == 0 && places % 16 == 0;
 }
@@ -265,7 +265,7 @@ template <typename T> static void append(cudaStream_t stream, const tri_qkv_rope
   int width = 1;
   while (8 * width < a.head_dim) width *= 2;
   unsigned parts = (unsigned)(a.num_heads + 2 * a.num_kv_heads) * (unsigned)width;
-  if (!a.rotary_dim && !a.q_norm && !a.k_norm && !a.q_scale)
+  if (!a.rotary_dim && !a.q_norm && !a.k_norm && !a.v_norm && !a.q_scale)
     launch_overlapped(store_kernel<T>, dim3(a.qkv.rows), THREADS, 0, stream, a);
   else
     launch_overlapped(append_kernel<T>, dim3(a.qkv.rows, blocks_for(parts, THREADS)), THREADS, 0, stream, a, width);

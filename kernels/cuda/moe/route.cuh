@@ -69,7 +69,7 @@ __device__ static bool choose_by_logits(const tri_moe_route_args &a, const float
   for (int c = 0; c < a.top_k; c++) sum += __shfl_sync(ALL_LANES, e, c);
   if (lane < a.top_k) {
     ids[lane] = own_id;
-    weights[lane] = (float)(e / sum * a.scale);
+    weights[lane] = tri_moe_scaled(&a, e / sum, own_id);
   }
   return true;
 }
@@ -182,7 +182,8 @@ __device__ static void weigh(const tri_moe_route_args &a, const token_room &r, c
   int lane = threadIdx.x % WARP;
   double top = r.value[0], sum = 0;
   if (a.score == TRI_MOE_SPARSEMIXER) {
-    for (int c = lane; c < a.top_k; c += WARP) weights[c] = (float)(sparse_weight(&a, r.score, ids, c) * a.scale);
+    for (int c = lane; c < a.top_k; c += WARP)
+      weights[c] = tri_moe_scaled(&a, sparse_weight(&a, r.score, ids, c), ids[c]);
     __syncwarp();
     return;
   }
@@ -193,7 +194,7 @@ __device__ static void weigh(const tri_moe_route_args &a, const token_room &r, c
   for (int c = 0; c < a.top_k; c++) sum += r.value[c];
   if (!softmax && a.renormalize && a.score == TRI_MOE_SIGMOID) sum += 1e-20;
   if (!softmax && !a.renormalize) sum = 1;
-  for (int c = lane; c < a.top_k; c += WARP) weights[c] = (float)(r.value[c] / sum * a.scale);
+  for (int c = lane; c < a.top_k; c += WARP) weights[c] = tri_moe_scaled(&a, r.value[c] / sum, ids[c]);
   __syncwarp();
 }
 
