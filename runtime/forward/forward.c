@@ -133,6 +133,7 @@ void tri_forward_destroy(tri_forward *f) {
   tri_free(f->plans);
   tri_free(f->class_plans);
   tri_free(f->layer_forms);
+  tri_free(f->layer_scales);
   tri_free(f->placed);
   tri_free(f->no_rows);
   tri_free(f);

@@ -29,6 +29,7 @@ struct tri_forward {
   int bias_len, bias_offset;
   float *inv_freq, *inv_freq_long; /* [rotary_dim / 2] */
   float *ones; /* gains of norms without one, and weights of experts whose input is weighted; NULL: neither is there */
+  float *layer_scales;     /* [layers] of the shard, on the host: factors of the stream after each; or NULL */
   float *local_inv_freq;   /* the same of LOCAL layers, where they have a table of their own, else NULL */
   tri_expert_tally *tally; /* [layers, slots] of the shard, of a model with experts, else NULL */
   int32_t *slots;          /* [layers, experts, 1 + most_copies], see tri_moe_route_args; NULL: linear */
@@ -201,6 +202,8 @@ bool tri_adds_in_place(const tri_walk *w);
 tri_mat tri_attention_delta_of(const tri_walk *w);
 /* Returns where the MLP's result goes: of a parallel residual on top of what attention adds. */
 tri_mat tri_mlp_delta_of(const tri_walk *w);
+/* Returns whether a layer's MLP leaves a result that is summed over the ranks already. */
+bool tri_mlp_is_summed(const tri_walk *w, const tri_layer *y);
 tri_moe_route_args tri_route_of(const tri_walk *w, const tri_layer *y);
 tri_moe_experts_args tri_experts_of(const tri_walk *w, const tri_layer *y, tri_mat in);
 /* The same of those on the device, where the host has all. */

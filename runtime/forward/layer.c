@@ -79,12 +79,13 @@ static tri_mat open_branch(tri_walk *w, const tri_weight *gain, const tri_weight
 }
 
 /* Sums a branch's parts over the ranks and leaves the result pending, or puts it into the stream where the norm follows
- * the addition. after: the norm of that sum; result: the norm of the branch's result alone. */
-static void close_branch(tri_walk *w, tri_mat delta, const tri_weight *after, const tri_weight *after_bias,
+ * the addition. summed: they have been summed already; after: the norm of that sum; result: the norm of the branch's
+ * result alone. */
+static void close_branch(tri_walk *w, tri_mat delta, bool summed, const tri_weight *after, const tri_weight *after_bias,
                          const tri_weight *result, const tri_weight *result_bias) {
   tri_norm_place place = w->f->cfg.model->norm.place;
   if (delta.data == w->x.data) return; /* it is there */
-  tri_emit_sum(w, delta);
+  if (!summed) tri_emit_sum(w, delta);
   if (place == TRI_NORM_SUM) {
     tri_walk_norm_stream(w, tri_norm_of(w, w->x, delta, after, after_bias, w->x));
     return;
@@ -108,14 +109,20 @@ static tri_mat attention_half(tri_walk *w, const tri_layer *y) {
   if (!tri_is_chunked(w->f)) tri_walk_show_hidden(w, y->number, w->x);
   tri_mat delta = attention(w, y, in);
   if (!w->f->cfg.model->norm.parallel_residual && delta.rows)
-    close_branch(w, delta, TRI_BIASED(y->w, NORM1), TRI_BIASED(y->w, BRANCH_NORM1));
+    close_branch(w, delta, false, TRI_BIASED(y->w, NORM1), TRI_BIASED(y->w, BRANCH_NORM1));
   return in;
 }
 
 static void cross_attention(tri_walk *w, const tri_layer *y) {
   tri_mat in = open_branch(w, TRI_BIASED(y->w, CROSS_NORM));
   tri_walk_cross(w, y, in);
-  close_branch(w, tri_rows(w->f->buf.delta, w->b->num_tokens), TRI_BIASED(y->w, CROSS_NORM), TRI_NO_WEIGHTS);
+  close_branch(w, tri_rows(w->f->buf.delta, w->b->num_tokens), false, TRI_BIASED(y->w, CROSS_NORM), TRI_NO_WEIGHTS);
+}
+
+static void scale_stream(tri_walk *w, const tri_layer *y) {
+  const float *scales = w->f->layer_scales; /* NULL: nothing runs */
+  tri_walk_settle(w);
+  tri_emit_softcap(w, (tri_softcap_args){.x = w->x, .scale = scales ? scales[y->local] : 1});
 }
 
 /* A parallel residual sums both branches before the one all-reduce. */
@@ -125,7 +132,9 @@ static void mlp_half(tri_walk *w, const tri_layer *y, tri_mat in) {
     tri_walk_experts(w, y, in);
   else
     tri_walk_mlp(w, y, in);
-  close_branch(w, tri_mlp_delta_of(w), TRI_BIASED(y->w, NORM2), TRI_BIASED(y->w, BRANCH_NORM2));
+  close_branch(w, tri_mlp_delta_of(w), tri_mlp_is_summed(w, y), TRI_BIASED(y->w, NORM2),
+               TRI_BIASED(y->w, BRANCH_NORM2));
+  if (w->f->cfg.model->norm.layer_scale) scale_stream(w, y);
 }
 
 static void layer(tri_walk *w, const tri_layer *y) {

@@ -90,21 +90,37 @@ static bool routes_on_the_way(tri_walk *w, int rows) {
   return tri_all2all_routes(f->cfg.all2all, form_for(f, take_rows(f, 0)));
 }
 
+/* Returns whether the routed experts add to what the expert for every token gives. */
+static bool adds_to_shared(const tri_walk *w) {
+  const tri_moe *m = &w->f->cfg.model->moe;
+  return m->has_shared && !m->own_norms;
+}
+
+/* The router's logits. Where it reads the stream by a norm of its own, `in` has what the experts read afterwards. */
+static void emit_logits(tri_walk *w, const tri_layer *y, tri_mat in) {
+  const tri_moe *m = &w->f->cfg.model->moe;
+  tri_mat logits = tri_rows(w->f->buf.router, in.rows);
+  if (m->own_norms) tri_emit_norm(w, tri_norm_of(w, w->x, tri_no_mat, &y->w[TRI_W_ROUTER_NORM], &tri_no_weight, in));
+  tri_emit_linear(w, tri_linear_of(w, in, TRI_BIASED(y->w, ROUTER), logits));
+  if (m->logit_scale > 0) tri_emit_softcap(w, (tri_softcap_args){.x = logits, .scale = (float)m->logit_scale});
+  if (m->own_norms) tri_emit_norm(w, tri_norm_of(w, w->x, tri_no_mat, &y->w[TRI_W_EXPERT_NORM], &tri_no_weight, in));
+}
+
 /* All data-parallel ranks' rows, with a map that is made of them. */
 static void experts_of_shards(tri_walk *w, const tri_layer *y, tri_mat in) {
   tri_moe_route_args route = tri_route_of(w, y);
   bool on_the_way = routes_on_the_way(w, in.rows);
   route.map = (tri_expert_map){0};
-  tri_emit_linear(w, tri_linear_of(w, in, TRI_BIASED(y->w, ROUTER), tri_rows(w->f->buf.router, in.rows)));
+  emit_logits(w, y, in);
   if (!on_the_way) tri_emit_moe_route(w, route);
   all2all(w, y, in, on_the_way ? &route : NULL);
-  if (w->f->cfg.model->moe.has_shared) shared_expert(w, y, in, true);
+  if (adds_to_shared(w)) shared_expert(w, y, in, true);
 }
 
 /* Without an exchange they add to the shared expert's result. */
 static tri_moe_experts_args routed_of(const tri_walk *w, const tri_layer *y, tri_mat in) {
   tri_moe_experts_args a = tri_experts_of(w, y, in);
-  a.accumulate |= w->f->cfg.model->moe.has_shared;
+  a.accumulate |= adds_to_shared(w);
   return a;
 }
 
@@ -122,7 +138,7 @@ static tri_moe_experts_args host_part_of(const tri_walk *w, const tri_layer *y, 
 /* The host computes its experts, by way of the side stream, while the device computes those that it has, too. */
 static void experts_of_both(tri_walk *w, const tri_layer *y, tri_mat in) {
   tri_moe_experts_args host = host_part_of(w, y, in), hot = tri_hot_experts_of(w, y, in);
-  hot.accumulate |= w->f->cfg.model->moe.has_shared;
+  hot.accumulate |= adds_to_shared(w);
   tri_norm_args sum = tri_norm_of(w, hot.out, host.out, TRI_NO_WEIGHTS, tri_no_mat);
   sum.delta_scale = 1;
   tri_emit_moe_map(w, tri_hot_map_of(w, y));
@@ -136,9 +152,8 @@ static void experts_of_both(tri_walk *w, const tri_layer *y, tri_mat in) {
 
 /* Routing is a chain of short kernels, and the shared expert reads weights as fast as memory gives them: they
  * run concurrently. The routed experts fill the device by themselves. */
-void tri_walk_experts(tri_walk *w, const tri_layer *y, tri_mat in) {
-  bool has_shared = w->f->cfg.model->moe.has_shared;
-  tri_mat router = tri_rows(w->f->buf.router, in.rows);
+static void experts(tri_walk *w, const tri_layer *y, tri_mat in) {
+  bool has_shared = adds_to_shared(w);
   if (tri_parallel_dp(w->f->cfg.shard.p) > 1) {
     experts_of_shards(w, y, in);
     return;
@@ -148,7 +163,7 @@ void tri_walk_experts(tri_walk *w, const tri_layer *y, tri_mat in) {
     shared_expert(w, y, in, false);
     tri_emit_side_end(w);
   }
-  tri_emit_linear(w, tri_linear_of(w, in, TRI_BIASED(y->w, ROUTER), router));
+  emit_logits(w, y, in);
   tri_emit_moe_route(w, tri_route_of(w, y));
   if (has_shared) tri_emit_side_join(w);
   weigh_rows(w, in, w->f->buf.expert_weights);
@@ -158,6 +173,35 @@ void tri_walk_experts(tri_walk *w, const tri_layer *y, tri_mat in) {
     tri_emit_host_experts(w, y, host_part_of(w, y, in));
   else
     tri_emit_moe_experts(w, routed_of(w, y, in));
+}
+
+bool tri_mlp_is_summed(const tri_walk *w, const tri_layer *y) {
+  return w->f->cfg.model->moe.own_norms && y->flags & TRI_LAYER_SPARSE;
+}
+
+/* The sum over the ranks of what experts give, normed in place. */
+static void sum_and_norm(tri_walk *w, tri_mat x, const tri_weight *gain) {
+  tri_emit_sum(w, x);
+  tri_emit_norm(w, tri_norm_of(w, x, tri_no_mat, gain, &tri_no_weight, x));
+}
+
+/* The expert for every token has the rows of attention's result, which is in the stream by now. */
+static void experts_with_norms(tri_walk *w, const tri_layer *y, tri_mat in) {
+  int units = w->f->cfg.shard.shared_ff.count;
+  tri_linear_args down = tri_down_of(w, &y->w[TRI_W_SHARED_DOWN], &tri_no_weight, units);
+  down.out = tri_rows(w->f->buf.delta, in.rows);
+  up(w, in, &y->w[TRI_W_SHARED_UP], &tri_no_weight, units);
+  tri_emit_linear(w, down);
+  sum_and_norm(w, down.out, &y->w[TRI_W_SHARED_BRANCH_NORM]);
+  experts(w, y, in);
+  sum_and_norm(w, tri_mlp_delta_of(w), &y->w[TRI_W_EXPERT_BRANCH_NORM]);
+  tri_norm_args add = tri_norm_of(w, tri_mlp_delta_of(w), down.out, TRI_NO_WEIGHTS, tri_no_mat);
+  add.delta_scale = 1;
+  tri_emit_norm(w, add);
+}
+
+void tri_walk_experts(tri_walk *w, const tri_layer *y, tri_mat in) {
+  (w->f->cfg.model->moe.own_norms ? experts_with_norms : experts)(w, y, in);
 }
 
 /* ---- experts on the host ---- */

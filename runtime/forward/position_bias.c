@@ -166,7 +166,9 @@ static bool make_ones(tri_forward *f, struct staged *s) {
   const tri_model_config *c = f->cfg.model;
   const tri_limits *l = &f->cfg.limits;
   int64_t rows = tri_limits_chunk(l), exchanged = (int64_t)tri_parallel_dp(f->cfg.shard.p) * tri_exchanged_rows(l);
-  int64_t n = c->attention.qk_norm == TRI_QK_NORM_BARE ? c->attention.head_dim : 0;
+  const tri_attention_config *at = &c->attention;
+  int64_t n = at->qk_norm == TRI_QK_NORM_BARE || at->norm_values ? at->head_dim : 0;
+  if (n && at->global_head_dim > n) n = at->global_head_dim;
   if (c->moe.scale_input && rows > n) n = rows;
   if (c->moe.scale_input && exchanged > n) n = exchanged;
   if (!n) return true;
@@ -175,12 +177,23 @@ static bool make_ones(tri_forward *f, struct staged *s) {
   return put_table(f, s->ones, (size_t)n * sizeof *s->ones, &f->ones);
 }
 
+/* Numbers that the host gives to ops of each layer. */
+static bool make_layer_scales(tri_forward *f) {
+  tri_backend *be = f->cfg.backend;
+  int n = f->cfg.shard.layers.count;
+  if (!f->cfg.model->norm.layer_scale) return true;
+  if (!(f->layer_scales = tri_calloc((size_t)n, sizeof *f->layer_scales))) return false;
+  for (int l = 0; l < n; l++)
+    be->ops.download(be, &f->layer_scales[l], f->cfg.weights->layers[l].w[TRI_W_LAYER_SCALE].data, sizeof(float));
+  return be->ops.stream_sync(be) == TRI_OK;
+}
+
 /* Uploads are waited for once, at the end; what they read is freed after that. */
 tri_status tri_forward_make_tables(tri_forward *f) {
   tri_backend *be = f->cfg.backend;
   struct staged staged = {0};
   bool ok = make_frequencies(f) && make_biases(f, &staged) && make_tally(f, &staged) && make_slots(f, &staged) &&
-            make_ones(f, &staged);
+            make_ones(f, &staged) && make_layer_scales(f);
   ok = be->ops.stream_sync(be) == TRI_OK && ok;
   tri_free(staged.slopes);
   tri_free(staged.bias);

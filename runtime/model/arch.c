@@ -24,6 +24,7 @@
   X(gemma)                                                                                                             \
   X(gemma2)                                                                                                            \
   X(gemma3_text)                                                                                                       \
+  X(gemma4_text)                                                                                                       \
   X(glm4)                                                                                                              \
   X(glm4_moe)                                                                                                          \
   X(glm4_moe_lite)                                                                                                     \

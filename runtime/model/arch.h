@@ -84,6 +84,12 @@
   X(KV_A_NORM, LAYER, GAIN)                                                                                            \
   X(K_UP, LAYER, PLAIN)                                                                                                \
   X(V_UP, LAYER, PLAIN)                                                                                                \
+  X(ROUTER_NORM, SPARSE, GAIN)                                                                                         \
+  X(EXPERT_NORM, SPARSE, GAIN)                                                                                         \
+  X(EXPERT_BRANCH_NORM, SPARSE, GAIN)                                                                                  \
+  X(SHARED_BRANCH_NORM, SPARSE, GAIN)                                                                                  \
+  X(EXPERT_SCALE, SPARSE, GAIN)                                                                                        \
+  X(LAYER_SCALE, LAYER, GAIN)                                                                                          \
   X(ROUTER, SPARSE, PLAIN)                                                                                             \
   X(ROUTER_BIAS, SPARSE, PLAIN)                                                                                        \
   X(CHOICE_BIAS, SPARSE, PLAIN)                                                                                        \

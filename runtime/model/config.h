@@ -85,6 +85,10 @@ typedef struct tri_moe {
   tri_moe_score score;
   bool renormalize, router_bias, choice_bias, expert_bias;
   bool scale_input; /* a token's weight, of one expert, multiplies what the expert reads */
+  /* own_norms: the router, the routed experts and the expert for every token each read the stream by a norm of its own,
+   * and both kinds' results have one, too, before they are added. expert_scale: a weight times its expert's factor. */
+  bool own_norms, expert_scale;
+  double logit_scale; /* of the router's logits; 0: 1 */
   /* scale: of the weights. glu_limit: clamps gate and up of SWIGLU_OAI. jitter: of SPARSEMIXER. */
   double scale, glu_limit, jitter;
   /* Experts of the top_groups best of num_groups runs alone are chosen, a run being as good as its group_best best. */
@@ -143,6 +147,7 @@ typedef struct tri_norm_config {
   bool named;                       /* Falcon: its two norms have names of their own */
   bool no_final;                    /* none before the head */
   double residual_scale;            /* of what a branch adds */
+  bool layer_scale;                 /* the stream after each layer times a stored number */
 } tri_norm_config;
 
 /* Heads and sizes count elements of the whole model, not of a rank's share. */
@@ -153,9 +158,11 @@ typedef struct tri_attention_config {
   bool bidirectional;                       /* of a decoder's family: it is not causal */
   bool bias, o_bias;
   tri_qk_norm qk_norm;
-  bool has_qk_norm; /* qk_norm has gains: for the tables */
-  bool has_sinks;   /* one more logit per head in the softmax, without a value */
-  double scale;     /* of q.k; 1/sqrt(head_dim) unless the family says otherwise */
+  bool has_qk_norm;     /* qk_norm has gains: for the tables */
+  bool norm_values;     /* RMS of each head, without a gain */
+  bool keys_are_values; /* layers that are not LOCAL: values are what becomes keys, before their norm and rotation */
+  bool has_sinks;       /* one more logit per head in the softmax, without a value */
+  double scale;         /* of q.k; 1/sqrt(head_dim) unless the family says otherwise */
   tri_q_scale q_scale;
   bool scale_by_layer;  /* GPT-2: divides scale by layer + 1 */
   double softcap;       /* 0: none */

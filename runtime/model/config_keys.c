@@ -58,11 +58,12 @@ static const struct {
     {"full_attn_mod cla_share_factor", ONE, 0},
     {"is_causal scale_attn_weights", YES, 0},
     {"bidirectional use_bidirectional_attention attention_types attention_layers attention_chunk_size "
-     "sliding_window_pattern multi_query num_key_value_groups num_kv_shared_layers clip_qkv index_topk",
+     "sliding_window_pattern multi_query num_key_value_groups num_kv_shared_layers clip_qkv index_topk "
+     "attention_k_eq_v per_layer_config",
      NOTHING, 0},
     {"sliding_window_size", AS_INT, F(attention.window)},
-    {"kv_channels attention_head_size query_pre_attn_scalar", AS_INT, F(attention.head_dim)},
-    {"n_kv_heads multi_query_group_num", AS_INT, F(attention.num_kv_heads)},
+    {"kv_channels attention_head_size query_pre_attn_scalar global_head_dim", AS_INT, F(attention.head_dim)},
+    {"n_kv_heads multi_query_group_num num_global_key_value_heads", AS_INT, F(attention.num_kv_heads)},
     {"attn_logit_softcap", AS_NUM, F(attention.softcap)},
     /* embedding and head */
     {"scale_emb embed_scale embedding_scale embedding_multiplier_scale", AS_NUM, F(embed.scale)},
@@ -76,8 +77,9 @@ static const struct {
     {"mlp_type feed_forward_proj scoring_func topk_method", AS_WORD, 0},
     {"use_glu gated_mlp", AS_BOOL, F(mlp.gated)},
     {"moe_num_experts n_experts", AS_INT, F(moe.num_experts)},
-    {"n_shared_experts num_shared_experts moe_num_shared_experts first_k_dense_replace use_moe block_configs", NOTHING,
-     0},
+    {"n_shared_experts num_shared_experts moe_num_shared_experts first_k_dense_replace use_moe block_configs "
+     "enable_moe_block use_double_wide_mlp hidden_size_per_layer_input",
+     NOTHING, 0},
     {"shared_intermediate_size", AS_INT, F(moe.shared_size)},
     {"num_hidden_groups inner_group_num", ONE, 0},
     /* other kinds of weights and of input */

@@ -40,7 +40,8 @@ static const char kept[] =
 /* These are about the towers and the places of images in a text. */
 static const char of_towers[] =
     "text_config vision_config audio_config image_token_index image_token_id video_token_id audio_token_id "
-    "boi_token_index eoi_token_index boi_token_id eoi_token_id boa_token_id eoa_token_id vision_start_token_id "
+    "boi_token_index eoi_token_index boi_token_id eoi_token_id boa_token_id eoa_token_id boa_token_index "
+    "eoa_token_index vision_start_token_id "
     "vision_end_token_id vision_token_id mm_tokens_per_image vision_soft_tokens_per_image spatial_merge_size "
     "vision_feature_layer vision_feature_select_strategy projector_hidden_act multimodal_projector_bias "
     "projection_hidden_size ignore_index media_placeholder_token_id use_unified_vision_chunk video_placeholder";

@@ -177,9 +177,15 @@ static tri_status apply(const tri_model_config *c, tri_rope *r, const char *type
   for (int i = 0; i < half; i++) r->inv_freq[i] = (float)(1.0 / pow(p->theta, 2.0 * i / r->rotary_dim));
 
   bool ntk = c->attention.scales_by_ntk && !strcmp(type, "ntk");
-  if (!ntk && !tri_has_word("default linear dynamic yarn longrope su llama3", type))
+  if (!ntk && !tri_has_word("default linear dynamic yarn longrope su llama3 proportional", type))
     return tri_fail(err, TRI_UNSUPPORTED, "rope_scaling.rope_type", "rope type \"%.40s\" is not supported", type);
   if (!strcmp(type, "default")) return TRI_OK;
+  if (!strcmp(type, "proportional")) {
+    if (!isnan(p->factor))
+      return tri_fail(err, TRI_UNSUPPORTED, "rope_scaling.factor", "rope type proportional with a factor");
+    for (int i = (int)(p->partial * half); i < half; i++) r->inv_freq[i] = 0;
+    return TRI_OK;
+  }
   if (!strcmp(type, "longrope") || !strcmp(type, "su")) {
     /* The extended context over the original one is the factor where both are known. */
     if (original_given) p->factor = (double)c->max_position_embeddings / p->original;
@@ -270,9 +276,22 @@ static tri_status read_q_scale(tri_model_config *c, const struct params *p, cons
   return TRI_OK;
 }
 
-/* Makes a table of a section that may be NULL. *theta: the base where the section has none, then that of the table. */
+/* Elements of a head that rotate. A proportional table has the angles of the whole head, of which a part is not 0. */
+static tri_status set_rotary_dim(const tri_model_config *c, int64_t head_dim, const char *type, double partial,
+                                 tri_rope *r, tri_error *err) {
+  if (!strcmp(type, "proportional")) partial = 1;
+  r->rotary_dim = c->attention.rotary_dim ? (int)c->attention.rotary_dim : (int)((double)head_dim * partial);
+  if (r->rotary_dim >= 2 && r->rotary_dim % 2 == 0 && r->rotary_dim <= TRI_MAX_ROTARY && r->rotary_dim <= head_dim)
+    return TRI_OK;
+  return tri_fail(err, TRI_OUT_OF_RANGE, "partial_rotary_factor",
+                  "%d rotary dimensions of a head of %lld: must be even, at least 2 and at most %d", r->rotary_dim,
+                  (long long)head_dim, TRI_MAX_ROTARY);
+}
+
+/* Makes a table of a section that may be NULL, for heads of so many elements. *theta: the base where the section has
+ * none, then that of the table. */
 static tri_status make_table(tri_model_config *c, const tri_json *root, const tri_json *section, const char *name,
-                             bool strict, double *theta, tri_rope *r, tri_error *err) {
+                             bool strict, int64_t head_dim, double *theta, tri_rope *r, tri_error *err) {
   struct params p = {.theta = *theta,
                      .factor = NAN,
                      .partial = c->attention.partial_rotary_factor,
@@ -294,12 +313,7 @@ static tri_status make_table(tri_model_config *c, const tri_json *root, const tr
   *theta = p.theta;
   r->kind = TRI_ROPE_FIXED;
   r->attention_scale = 1;
-  r->rotary_dim =
-      c->attention.rotary_dim ? (int)c->attention.rotary_dim : (int)((double)c->attention.head_dim * p.partial);
-  if (r->rotary_dim < 2 || r->rotary_dim % 2 || r->rotary_dim > TRI_MAX_ROTARY || r->rotary_dim > c->attention.head_dim)
-    return tri_fail(err, TRI_OUT_OF_RANGE, "partial_rotary_factor",
-                    "%d rotary dimensions of a head of %lld: must be even, at least 2 and at most %d", r->rotary_dim,
-                    (long long)c->attention.head_dim, TRI_MAX_ROTARY);
+  TRI_CHECK(set_rotary_dim(c, head_dim, type, p.partial, r, err));
   return apply(c, r, type, &p, err);
 }
 
@@ -327,7 +341,7 @@ static tri_status read_local(tri_model_config *c, const tri_json *root, const tr
   tri_attention_config *a = &c->attention;
   if (!a->local_rope_theta) a->local_rope_theta = a->rope_theta;
   a->local_rope.interleaved = a->rope.interleaved;
-  TRI_CHECK(make_table(c, root, section, name, strict, &a->local_rope_theta, &a->local_rope, err));
+  TRI_CHECK(make_table(c, root, section, name, strict, a->head_dim, &a->local_rope_theta, &a->local_rope, err));
   if (a->local_rope.kind != TRI_ROPE_FIXED)
     return tri_fail(err, TRI_UNSUPPORTED, name, "%s: angles of windowed layers must not depend on the length", name);
   return TRI_OK;
@@ -339,6 +353,7 @@ tri_status tri_rope_read(tri_model_config *c, const tri_json *root, bool strict,
   const char *name;
   TRI_CHECK(find_section(root, &section, &name, err));
   if (section && a->has_local_rope) TRI_CHECK(split_section(&section, &local, name, err));
-  TRI_CHECK(make_table(c, root, section, name, strict, &a->rope_theta, &a->rope, err));
+  int64_t head_dim = a->global_head_dim ? a->global_head_dim : a->head_dim;
+  TRI_CHECK(make_table(c, root, section, name, strict, head_dim, &a->rope_theta, &a->rope, err));
   return a->has_local_rope ? read_local(c, root, local, name, strict, err) : TRI_OK;
 }

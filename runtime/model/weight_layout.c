@@ -91,6 +91,12 @@ static tri_weight_shape expert_shape(const tri_model_config *c, const tri_shard 
   int64_t shared = m->has_shared ? s->shared_ff.count : 0;
   switch (id) {
   case TRI_W_SINKS: return vector(c->attention.has_sinks, s->q_heads.count);
+  case TRI_W_LAYER_SCALE: return vector(c->norm.layer_scale, 1);
+  case TRI_W_ROUTER_NORM:
+  case TRI_W_EXPERT_NORM:
+  case TRI_W_EXPERT_BRANCH_NORM:
+  case TRI_W_SHARED_BRANCH_NORM: return vector(m->own_norms, h);
+  case TRI_W_EXPERT_SCALE: return vector(m->expert_scale, m->num_experts);
   case TRI_W_ROUTER: return matrix(m->num_experts, h);
   case TRI_W_ROUTER_BIAS: return vector(m->router_bias, m->num_experts);
   case TRI_W_CHOICE_BIAS: return vector(m->choice_bias, m->num_experts);
@@ -222,7 +228,9 @@ static int64_t full_rows(const tri_model_config *c, const tri_tensor_rule *rule,
   case TRI_W_CROSS_Q_BIAS: return c->attention.num_heads * d;
   case TRI_W_ROUTER:
   case TRI_W_ROUTER_BIAS:
+  case TRI_W_EXPERT_SCALE:
   case TRI_W_CHOICE_BIAS: return c->moe.num_experts;
+  case TRI_W_LAYER_SCALE:
   case TRI_W_SHARED_GATE: return 1;
   case TRI_W_Q_A_NORM: return c->mla.q_rank;
   case TRI_W_KV_A_NORM: return c->mla.rank;

@@ -194,7 +194,7 @@ must_fail() {
 
 # The models without experts, for `every` to pass over.
 find_dense() {
-  dense=$(cd "$checkpoints" && grep -LE 'num_local_experts|num_experts|n_routed_experts' ./*/config.json |
+  dense=$(cd "$checkpoints" && grep -LE '(num_local_experts|num_experts|n_routed_experts)": *[1-9]' ./*/config.json |
     sed 's|^\./||; s|/config.json$||' | tr '\n' ' ')
 }
 

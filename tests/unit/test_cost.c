@@ -352,6 +352,27 @@ START_TEST(shares_of_a_model) {
 }
 END_TEST
 
+/* Layers without a window have one KV head of 24, the others two of 16. */
+START_TEST(keys_differ_by_kind_of_layer) {
+  tri_model_config c;
+  tri_error err = {0};
+  tri_shard s;
+  tri_cost_share got = {0};
+  ck_assert_msg(tri_model_config_load(TRI_TEST_DATA "/checkpoints/gemma4_text", (tri_config_rules){0}, &c, &err) ==
+                    TRI_OK,
+                "%s", err.message);
+  ck_assert_int_eq(tri_shard_make(&c, (tri_parallel){.tp = 2, .pp = 1}, &s, &err), TRI_OK);
+  ck_assert_int_eq(tri_cost_share_add(&c, &s, TRI_BF16, TRI_QUANTIZE_NONE, TRI_BF16, &got, &err), TRI_OK);
+  ck_assert_int_eq(got.local_layers, 2);
+  near(got.key_bytes, 2 * 1 * 24 * 2, "bytes of a key and value");
+  near(got.key_flops, 4 * 2 * 24, "operations of a query");
+  near(got.local_key_bytes, 2 * 1 * 16 * 2, "the same with a window");
+  near(got.local_key_flops, 4 * 2 * 16, "the same with a window");
+  double local = (2 + 2) * 16 * 48 + 2 * 16 * 48, global = (2 + 2) * 24 * 48 + 2 * 24 * 48, mlp = 3 * 32 * 48;
+  near(got.dense_bytes, 2 * (2 * local + global + 3 * mlp), "bytes of matrices");
+}
+END_TEST
+
 /* Bytes of experts are one expert's, as far as the rank has it. */
 START_TEST(shares_of_experts) {
   tri_model_config c;
@@ -402,6 +423,7 @@ Suite *suite_cost(void) {
   tcase_add_test(t, rates_by_rows);
   tcase_add_test(t, rates_of_this_host);
   tcase_add_test(t, shares_of_a_model);
+  tcase_add_test(t, keys_differ_by_kind_of_layer);
   tcase_add_test(t, shares_of_experts);
   suite_add_tcase(s, t);
   return s;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Kinds of layers: windows, rotary angles of their own, no rotation, chosen keys, queries scaled by position; and the
- * text part of a multimodal folder, whose config is that of the same model alone. */
+/* Kinds of layers: windows, heads and rotary angles of their own, no rotation, chosen keys, queries scaled by position;
+ * and the text part of a multimodal folder, whose config is that of the same model alone. */
 #include <check.h>
 #include <math.h>
 #include <stdio.h>
@@ -218,6 +218,86 @@ START_TEST(wrong_scales_of_queries_are_refused) {
 }
 END_TEST
 
+/* ---- heads by kind of layer ---- */
+
+#define ROPE4(more)                                                                                                    \
+  "\"rope_parameters\":{\"full_attention\":{\"rope_type\":\"proportional\",\"partial_rotary_factor\":0.25,"            \
+  "\"rope_theta\":1000000" more "},\"sliding_attention\":{\"rope_type\":\"default\",\"rope_theta\":10000}}"
+#define GEMMA4 ROPE4("") ",\"hidden_size_per_layer_input\":0"
+#define MOE4 GEMMA4 ",\"enable_moe_block\":true,\"num_experts\":8,\"moe_intermediate_size\":24,\"top_k_experts\":"
+
+START_TEST(heads_differ_by_kind_of_layer) {
+  tri_model_config c = accept("gemma4_text", GEMMA4 ",\"attention_k_eq_v\":true,\"global_head_dim\":32,"
+                                                    "\"num_global_key_value_heads\":1");
+  ck_assert_str_eq(kinds(&c), "wwwww.w."); /* the last one has no window */
+  ck_assert(tri_layer_heads(&c, 0).num_kv == 2 && tri_layer_heads(&c, 0).dim == 16);
+  ck_assert(tri_layer_heads(&c, 5).num_kv == 1 && tri_layer_heads(&c, 5).dim == 32);
+  ck_assert(c.attention.scale == 1 && c.embed.scale == 8 && !c.moe.num_experts);
+  const tri_rope *all = &c.attention.rope, *local = &c.attention.local_rope;
+  ck_assert(all->rotary_dim == 32 && local->rotary_dim == 16);
+  ck_assert_float_eq(all->inv_freq[3], (float)pow(1e6, -6.0 / 32));
+  for (int i = 4; i < 16; i++) ck_assert_float_eq(all->inv_freq[i], 0); /* a quarter of the pairs rotates */
+  ck_assert_float_eq(local->inv_freq[7], (float)pow(1e4, -14.0 / 16));
+  /* Without values that are keys the number of KV heads is one, and the size of heads has a default. */
+  c = accept("gemma4_text", GEMMA4 ",\"num_global_key_value_heads\":1");
+  ck_assert(tri_layer_heads(&c, 5).num_kv == 2 && tri_layer_heads(&c, 5).dim == 512);
+  ck_assert(tri_layer_heads(&c, 0).dim == 16);
+  c = accept("llama", "");
+  ck_assert(tri_layer_heads(&c, 0).num_kv == 2 && tri_layer_heads(&c, 7).dim == 16);
+}
+END_TEST
+
+START_TEST(experts_beside_an_mlp) {
+  tri_model_config c = accept("gemma4_text", MOE4 "2");
+  ck_assert_str_eq(kinds(&c), "xxxxxsxs");
+  ck_assert(c.moe.own_norms && c.moe.expert_scale && c.moe.has_shared && c.moe.shared_size == 64);
+  ck_assert(c.moe.intermediate_size == 24 && c.moe.logit_scale == 0.125 && c.moe.renormalize);
+  c = accept("gemma4_text", GEMMA4 ",\"num_experts\":8,\"top_k_experts\":2"); /* not asked for */
+  ck_assert(!c.moe.num_experts && !c.moe.has_shared && !strchr(kinds(&c), 's'));
+}
+END_TEST
+
+static const struct {
+  const char *type, *members;
+  tri_status status;
+  const char *field;
+} wrong_heads[] = {
+    {"gemma4_text", GEMMA4 ",\"global_head_dim\":0", TRI_OUT_OF_RANGE, "global_head_dim"},
+    {"gemma4_text", GEMMA4 ",\"global_head_dim\":1026", TRI_OUT_OF_RANGE, "global_head_dim"},
+    {"gemma4_text", GEMMA4 ",\"global_head_dim\":\"32\"", TRI_INVALID_ARGUMENT, "global_head_dim"},
+    {"gemma4_text", GEMMA4 ",\"global_head_dim\":33", TRI_OUT_OF_RANGE, "partial_rotary_factor"},
+    {"gemma4_text", GEMMA4 ",\"attention_k_eq_v\":true,\"num_global_key_value_heads\":3", TRI_OUT_OF_RANGE,
+     "num_global_key_value_heads"},
+    {"gemma4_text", GEMMA4 ",\"num_global_key_value_heads\":0", TRI_OUT_OF_RANGE, "num_global_key_value_heads"},
+    {"gemma4_text", GEMMA4 ",\"attention_k_eq_v\":1", TRI_INVALID_ARGUMENT, "attention_k_eq_v"},
+    {"gemma4_text", GEMMA4 ",\"attention_bias\":true", TRI_UNSUPPORTED, "attention_bias"},
+    {"gemma4_text", GEMMA4 ",\"use_bidirectional_attention\":\"all\"", TRI_UNSUPPORTED, "use_bidirectional_attention"},
+    {"gemma4_text", GEMMA4 ",\"num_kv_shared_layers\":2", TRI_UNSUPPORTED, "num_kv_shared_layers"},
+    {"gemma4_text", GEMMA4 ",\"num_kv_shared_layers\":-1", TRI_OUT_OF_RANGE, "num_kv_shared_layers"},
+    {"gemma4_text", GEMMA4 ",\"final_logit_softcapping\":-1", TRI_OUT_OF_RANGE, "final_logit_softcapping"},
+    {"gemma4_text", GEMMA4 ",\"enable_moe_block\":true", TRI_INVALID_ARGUMENT, "enable_moe_block"},
+    {"gemma4_text", GEMMA4 ",\"enable_moe_block\":\"yes\"", TRI_INVALID_ARGUMENT, "enable_moe_block"},
+    {"gemma4_text", MOE4 "9", TRI_OUT_OF_RANGE, "num_experts_per_tok"},
+    {"gemma4_text", MOE4 "0", TRI_OUT_OF_RANGE, "top_k_experts"},
+    {"gemma4_text", GEMMA4 ",\"num_experts\":5000", TRI_OUT_OF_RANGE, "num_experts"},
+    {"gemma4_text", GEMMA4 ",\"moe_intermediate_size\":0", TRI_OUT_OF_RANGE, "moe_intermediate_size"},
+    {"gemma4_text", ROPE4(""), TRI_UNSUPPORTED, "hidden_size_per_layer_input"},
+    {"gemma4_text", ROPE4("") ",\"hidden_size_per_layer_input\":8", TRI_UNSUPPORTED, "hidden_size_per_layer_input"},
+    {"gemma4_text", "\"hidden_size_per_layer_input\":0", TRI_INVALID_ARGUMENT, "rope_parameters"},
+    {"gemma4_text", ROPE4(",\"factor\":2") ",\"hidden_size_per_layer_input\":0", TRI_UNSUPPORTED,
+     "rope_scaling.factor"},
+    {"llama", "\"attention_k_eq_v\":true", TRI_UNSUPPORTED, "attention_k_eq_v"},
+    {"gemma3_text", "\"global_head_dim\":32", TRI_UNSUPPORTED, "global_head_dim"},
+    {"gemma3_text", "\"num_global_key_value_heads\":1", TRI_UNSUPPORTED, "num_global_key_value_heads"},
+    {"gemma3_text", "\"enable_moe_block\":true", TRI_UNSUPPORTED, "enable_moe_block"},
+    {"gemma3_text", "\"hidden_size_per_layer_input\":8", TRI_UNSUPPORTED, "hidden_size_per_layer_input"},
+};
+
+START_TEST(wrong_heads_are_refused) {
+  refuse(wrong_heads[_i].type, wrong_heads[_i].members, wrong_heads[_i].status, wrong_heads[_i].field);
+}
+END_TEST
+
 /* ---- cosines and sines scaled by the length ---- */
 
 #define LONGROPE                                                                                                       \
@@ -364,6 +444,9 @@ Suite *suite_layer_kinds(void) {
   tcase_add_test(c, wrong_sections_are_refused);
   tcase_add_test(c, queries_are_scaled);
   tcase_add_test(c, wrong_scales_of_queries_are_refused);
+  tcase_add_test(c, heads_differ_by_kind_of_layer);
+  tcase_add_test(c, experts_beside_an_mlp);
+  tcase_add_loop_test(c, wrong_heads_are_refused, 0, sizeof wrong_heads / sizeof *wrong_heads);
   tcase_add_test(c, longrope_names_its_scales);
   tcase_add_test(c, wrong_scales_of_longrope_are_refused);
   tcase_add_loop_test(c, sequences_end_where_keys_are_chosen, 0, sizeof chosen / sizeof *chosen);

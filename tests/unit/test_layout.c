@@ -37,6 +37,7 @@ static tri_model_config make(const tri_arch *arch, int heads, int kv_heads, int 
   bool kinds = c.attention.window_every || c.attention.global_head_dim;
   if (kinds) c.attention.global_kv_heads = 1, c.attention.global_head_dim = 4;
   for (int l = 0; kinds && l < layers; l += 2) c.layer_flags[l] |= TRI_LAYER_LOCAL;
+  c.attention.keys_are_values = c.attention.norm_values; /* one tensor for two parts of the others' weight */
   if (c.moe.num_experts) c.moe.has_shared = c.moe.shared_size > 0;
   if (c.moe.num_experts) c.moe.num_experts = 3, c.moe.intermediate_size = ff, c.moe.shared_size = ff + 1;
   return c;

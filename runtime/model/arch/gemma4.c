@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Gemma 4: scores without a scale, a norm of each head of queries, keys and values, and layers without a window whose
+ * heads are larger and fewer, whose values are what becomes keys, and of whose pairs a quarter rotates. The stream
+ * after each layer is multiplied with a stored number. Mixtures have experts next to the MLP of each layer, which is
+ * described as an expert that every token takes; all of these have norms of their own.
+ *
+ * Small models also share keys between layers and add inputs to each: these are refused. */
+#include <math.h>
+
+#include "runtime/model/arch/rules.h"
+
+static const tri_config_key keys[] = {TRI_KEYS_LLAMA,
+                                      TRI_KEY_WINDOW,
+                                      TRI_OFF_KEY("attention_bias"),
+                                      TRI_INT_KEY("global_head_dim", attention.global_head_dim, 1, 1024),
+                                      TRI_INT_KEY("num_global_key_value_heads", attention.global_kv_heads, 1, 1 << 16),
+                                      TRI_BOOL_KEY("attention_k_eq_v", attention.keys_are_values),
+                                      TRI_NUM_KEY("final_logit_softcapping", head.logit_softcap, 0, 1e6),
+                                      TRI_BOOL_KEYS("enable_moe_block", moe.own_norms, moe.has_shared),
+                                      TRI_INT_KEY("num_experts", moe.num_experts, 1, 4096),
+                                      TRI_INT_KEY("top_k_experts", moe.top_k, 1, 256),
+                                      TRI_INT_KEY("moe_intermediate_size", moe.intermediate_size, 1, 1 << 24),
+                                      TRI_READ_KEY("use_bidirectional_attention"), /* this and the next two: prepare */
+                                      TRI_READ_KEY("hidden_size_per_layer_input"),
+                                      TRI_READ_KEY("num_kv_shared_layers"),
+                                      /* of layers that share keys, and of inputs to each layer */
+                                      TRI_IGNORED_KEYS("use_double_wide_mlp vocab_size_per_layer_input"),
+                                      {0}};
+
+#define IN_LAYERS(kind, n, p)                                                                                          \
+  .name = "layers.%d.self_attn." n ".weight", .weight = TRI_W_QKV, .part = TRI_PART_##p, .flags = TRI_TENSOR_##kind
+static const tri_tensor_rule tensors[] = {
+    TRI_RULES_LLAMA_ENDS,
+    TRI_RULE_PART("layers.%d.self_attn.q_proj.weight", QKV, Q),
+    TRI_RULE_PART("layers.%d.self_attn.k_proj.weight", QKV, K),
+    {IN_LAYERS(LOCAL, "v_proj", V)},
+    {IN_LAYERS(GLOBAL, "v_proj", V), .unless_field = TRI_IF(attention.keys_are_values)},
+    {IN_LAYERS(GLOBAL, "k_proj", V), .if_field = TRI_IF(attention.keys_are_values)},
+    TRI_RULES_O("layers.%d.self_attn.o_proj"),
+    TRI_RULES_QK_NORM,
+    TRI_RULES_GATED("layers.%d.mlp."),
+    TRI_RULES_SHARED("layers.%d.mlp."),
+    TRI_RULE("layers.%d.input_layernorm.weight", NORM1),
+    TRI_RULE("layers.%d.post_attention_layernorm.weight", BRANCH_NORM1),
+    TRI_RULE("layers.%d.pre_feedforward_layernorm.weight", NORM2),
+    TRI_RULE("layers.%d.post_feedforward_layernorm.weight", BRANCH_NORM2),
+    TRI_RULE("layers.%d.layer_scalar", LAYER_SCALE),
+    TRI_RULE_IF("layers.%d.post_feedforward_layernorm_1.weight", SHARED_BRANCH_NORM, moe.own_norms),
+    TRI_RULE_IF("layers.%d.pre_feedforward_layernorm_2.weight", EXPERT_NORM, moe.own_norms),
+    TRI_RULE_IF("layers.%d.post_feedforward_layernorm_2.weight", EXPERT_BRANCH_NORM, moe.own_norms),
+    TRI_RULE_IF("layers.%d.router.scale", ROUTER_NORM, moe.own_norms),
+    TRI_RULE("layers.%d.router.proj.weight", ROUTER),
+    TRI_RULE_IF("layers.%d.router.per_expert_scale", EXPERT_SCALE, moe.own_norms),
+    {.name = "layers.%d.experts.gate_up_proj",
+     .weight = TRI_W_EXPERT_UP,
+     .part = TRI_PART_GATE_UP_CONCAT,
+     .flags = TRI_TENSOR_STACKED},
+    {.name = "layers.%d.experts.down_proj", .weight = TRI_W_EXPERT_DOWN, .flags = TRI_TENSOR_STACKED},
+    {0}};
+
+/* Numbers of what is not done here; absent: what the releases' program takes where the file does not say. */
+static tri_status check_small(const tri_json *root, const char *key, double absent, const char *what, tri_error *err) {
+  double n = absent;
+  TRI_CHECK(tri_config_number(root, key, 0, 1 << 20, &n, err));
+  if (n == 0) return TRI_OK;
+  return tri_fail(err, TRI_UNSUPPORTED, key, "%s is %.15g: %s are not supported, only 0", key, n, what);
+}
+
+/* Images alone see what follows them, or nothing does. */
+static tri_status check_direction(const tri_json *root, tri_error *err) {
+  static const char key[] = "use_bidirectional_attention";
+  bool on;
+  const tri_json *v = tri_json_get(root, key);
+  if (tri_json_as_bool(v, &on) && !on) return TRI_OK;
+  return tri_config_must_be(root, key, "vision", err);
+}
+
+/* Mixtures have experts in every layer; others may name their sizes all the same. */
+static tri_status set_experts(tri_model_config *c, tri_error *err) {
+  tri_moe *m = &c->moe;
+  if (!m->own_norms) {
+    m->num_experts = m->top_k = m->intermediate_size = 0;
+    m->logit_scale = 0;
+    return TRI_OK;
+  }
+  if (!m->num_experts || !m->top_k || !m->intermediate_size)
+    return tri_fail(err, TRI_INVALID_ARGUMENT, "enable_moe_block",
+                    "enable_moe_block needs num_experts, top_k_experts and moe_intermediate_size");
+  m->expert_scale = true;
+  m->shared_size = c->mlp.intermediate_size;
+  m->logit_scale = 1 / sqrt((double)c->hidden_size);
+  return TRI_OK;
+}
+
+static tri_status prepare(tri_model_config *c, const tri_json *root, tri_error *err) {
+  TRI_CHECK(check_direction(root, err));
+  TRI_CHECK(check_small(root, "hidden_size_per_layer_input", 256, "inputs to each layer", err));
+  TRI_CHECK(check_small(root, "num_kv_shared_layers", 0, "layers that share keys", err));
+  if (tri_json_kind_of(tri_json_get(root, "rope_parameters")) == TRI_JSON_NULL)
+    return tri_fail(err, TRI_INVALID_ARGUMENT, "rope_parameters", "there are no rope_parameters");
+  /* The number of KV heads is another one where they are values, too. */
+  if (!c->attention.keys_are_values) c->attention.global_kv_heads = 0;
+  return set_experts(c, err);
+}
+
+/* The last layer has no window, whatever the file says. */
+static tri_status finish(tri_model_config *c, const tri_json *root, tri_error *err) {
+  (void)root;
+  (void)err;
+  c->embed.scale = sqrt((double)c->hidden_size);
+  c->layer_flags[c->num_layers - 1] &= (uint8_t)~TRI_LAYER_LOCAL;
+  if (c->moe.own_norms) tri_config_sparse_layers(c, 0, 1);
+  return TRI_OK;
+}
+
+const tri_arch tri_arch_gemma4_text = {
+    .model_type = "gemma4_text",
+    .class_names = {"Gemma4ForCausalLM"},
+    .multimodal_type = "gemma4",
+    .multimodal_class = "Gemma4ForConditionalGeneration",
+    .prefix = "model.",
+    .keys = keys,
+    .tensors = tensors,
+    .defaults = {.norm.kind = TRI_NORM_RMS,
+                 .norm.eps = 1e-6,
+                 .norm.place = TRI_NORM_BOTH,
+                 .norm.layer_scale = true,
+                 .mlp.act = TRI_ACT_GELU_TANH,
+                 .mlp.gated = true,
+                 .head.tie_word_embeddings = true,
+                 .vocab_size = 262144,
+                 .attention.num_heads = 8,
+                 .attention.num_kv_heads = 4,
+                 .attention.head_dim = 256,
+                 .attention.global_head_dim = 512,
+                 .attention.scale = 1,
+                 .attention.qk_norm = TRI_QK_NORM_HEAD,
+                 .attention.norm_values = true,
+                 .attention.window = 512,
+                 .attention.global_every = 6,
+                 .attention.position = TRI_POS_ROPE,
+                 .attention.has_local_rope = true,
+                 .attention.rope_theta = 1e6,
+                 .attention.local_rope_theta = 1e4,
+                 .moe = {.score = TRI_MOE_SOFTMAX, .renormalize = true},
+                 .max_position_embeddings = 131072},
+    .prepare = prepare,
+    .finish = finish,
+};
