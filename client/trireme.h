@@ -224,8 +224,8 @@ typedef struct trireme_embed_request {
   bool no_cache;
   const char *caller;      /* as of a trireme_request */
   const char *external_id; /* likewise */
-  const char *prompt_name; /* embed: a prompt of the model's folder that comes before the text; NULL: its usual one,
-                              where it has one; "": none */
+  /* embed: a prompt of the model's folder that comes before the text; NULL: its usual one, if it has one; "": none */
+  const char *prompt_name;
 } trireme_embed_request;
 
 void trireme_embed_request_init_sized(trireme_embed_request *r, size_t size);

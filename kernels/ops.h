@@ -186,10 +186,11 @@ typedef struct tri_mla_append_args {
 /* Attention of every sequence's new tokens over its paged keys, prompt chunks and decodes mixed in one batch. Token j
  * (of n) of sequence s, at position p = context_len[s] - n + j, sees the keys 0 .. p, of those the last `window` (0:
  * all), or with chunked those from the last multiple of `window` on (kernels/visible_keys.h). causal false: it sees all
- * context_len keys, with a window those less than `window` away from p on either side. score = scale * q.k, then softcap
+ * context_len keys, with a window those less than `window` away from p on either side. score = scale * q.k, then
+ * softcap
  * * tanh(score / softcap) (softcap 0: none), plus alibi_slopes[h] * (key position - query position). position_bias[h *
- * bias_len + i] is added with i = key position + bias_offset, less the query position with bias_relative, clamped to the
- * table (not together with a soft cap). sinks[h]: one more logit in the softmax's denominator without a value. With
+ * bias_len + i] is added with i = key position + bias_offset, less the query position with bias_relative, clamped to
+ * the table (not together with a soft cap). sinks[h]: one more logit in the softmax's denominator without a value. With
  * causal, the batch's kv_slot names all keys that the step itself has written (NULL: none): the others may be read
  * before the step's earlier ops end. */
 typedef struct tri_attention_args {

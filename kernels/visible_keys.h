@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which keys a token sees, by their numbers in its sequence: first .. last, both included. A window has the last
- * `window` keys up to the token's own; without causality as many after it (EmbeddingGemma, ModernBERT). With chunks they
- * are those of its own chunk of `window` tokens (Llama 4). Neither end falls as the position rises. window 0: all. */
+ * `window` keys up to the token's own; without causality as many after it (EmbeddingGemma, ModernBERT). With chunks
+ * they are those of its own chunk of `window` tokens (Llama 4). Neither end falls as the position rises. window 0: all.
+ */
 #ifndef TRI_KERNELS_VISIBLE_KEYS_H
 #define TRI_KERNELS_VISIBLE_KEYS_H
 

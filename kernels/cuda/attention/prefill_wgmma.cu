@@ -163,7 +163,7 @@ static __device__ __forceinline__ void weigh(const tri_attention_args &a, const 
                                              float (&s)[S::KEYS / 2], prompt_rows &r, float (&old)[2]) {
   constexpr bool CAPS = S::D > 64, SLOPES = S::D <= 128;
   const tri_attention_tile &t = item.tile;
-  int first_last = tri_last_key(a.causal, a.window, t.position, t.context); /* the last key of the first row */
+  int first_last = tri_last_key(a.causal, a.window, t.position, t.context);     /* the last key of the first row */
   int last_first = tri_first_key(a.window, a.chunked, t.position + t.rows - 1); /* the first key of the last row */
   if (!PLAIN) adjust_scores<CAPS, SLOPES>(a, item, s, key0, r);
   if (key0 + S::KEYS - 1 > first_last || key0 < last_first) mask_scores(a, item, s, key0, r);
