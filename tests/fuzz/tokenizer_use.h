@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the harnesses of a tokenizer's files do with one that was read. */
+/* Uses of a tokenizer that was read, for the harnesses of its files. */
 #ifndef TRI_TESTS_FUZZ_TOKENIZER_USE_H
 #define TRI_TESTS_FUZZ_TOKENIZER_USE_H
 

@@ -107,7 +107,7 @@ static double compare_states(struct mc_check *c, int prompt, float *got, size_t 
   return e;
 }
 
-/* What was pooled at length 1 against sentence-transformers' vector. */
+/* The pooled state, at length 1, against sentence-transformers' vector. */
 static double compare_vector(struct mc_check *c, int prompt, const float *got, size_t n) {
   float *unit = tri_malloc(n, sizeof *unit);
   double sum = 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What makes a decoder's family an encoder, and the encoders of 2024 and 2025: their keys, and what is refused. */
+/* Decoders' families as encoders, and the encoders of 2024 and 2025: their keys, and what is refused. */
 #include <check.h>
 #include <math.h>
 #include <stdio.h>

@@ -349,7 +349,7 @@ static const struct {
     {"deepseek_v3", "", 512},
 };
 
-/* As many tokens as an indexer would choose keys, by default and at most. */
+/* The keys that an indexer would choose: as many tokens a sequence has by default, and at most. */
 START_TEST(sequences_end_where_keys_are_chosen) {
   tri_model_config c = accept(chosen[_i].type, chosen[_i].members);
   tri_limits_config asked = {.max_num_seqs = 1, .max_num_batched_tokens = 64, .block_size = 16};

@@ -283,7 +283,7 @@ START_TEST(refused) {
 }
 END_TEST
 
-/* What is wrong in the other files is refused with their names. */
+/* The other files' faults are refused with their names. */
 START_TEST(other_files_refused) {
   static const struct {
     const char *tokenizer_config, *added_tokens, *field, *message;
@@ -366,7 +366,7 @@ END_TEST
 
 /* ---- long runs ---- */
 
-/* What were quadratic here would take hours. */
+/* Quadratic time would be hours here. */
 START_TEST(long_runs) {
   enum { LEN = 1 << 20, EACH = 1 << 16 };
   static const char letters[] = "a -\n0\xe6";
