@@ -147,9 +147,9 @@ void tri_cuda_roofline_read(cudaStream_t stream, const void *p, size_t bytes, in
 
 /* Attention: ops.c chooses attention/decode_mma.cu for sequences of one token and attention/prefill_wgmma.cu or
  * attention/prefill_mma.cu for others, where they fit; attention/latent_mma.cu for latent caches, and
- * attention/latent_wgmma.cu for their prompts; attention/decode.cu for other shapes up to a size, float32 caches among
- * them; attention.cu for the rest. The parts of a cut context meet in the workspace, at the backend's counters:
- * `partial` has tri_cuda_split_workspace of the cut's num_places. */
+ * attention/latent_wgmma.cu for their prompts; attention/wide_mma.cu for wide heads; attention/decode.cu for other
+ * shapes up to a size, float32 caches among them; attention.cu for the rest. The parts of a cut context meet in the
+ * workspace, at the backend's counters: `partial` has tri_cuda_split_workspace of the cut's num_places. */
 enum { TRI_CUDA_MEETINGS = 1 << 14 };
 enum {
   TRI_CUDA_DECODE_HEADS = 4,      /* query heads of a block in attention/decode.cu */
@@ -162,6 +162,7 @@ enum {
   TRI_CUDA_DECODE_MMA_BLOCKS = 3, /* of heads above 64 elements, whose tiles are twice as large: so many where there */
   TRI_CUDA_DECODE_MMA_ENOUGH = 2, /* is room; so many reach its rate (H200: 0.91 of a plain read, against 0.77 of 3) */
   TRI_CUDA_PREFILL_ROWS = 64,     /* tokens of a tile */
+  TRI_CUDA_WIDE_SPLITS = 64,      /* parts of a context at most in attention/wide_mma.cu */
   TRI_CUDA_LATENT_ROWS = 64       /* pairs of a token and a head in a tile of attention/latent_wgmma.cu */
 };
 bool tri_cuda_decode_fits(const tri_attention_args *a);
@@ -178,6 +179,16 @@ cudaError_t tri_cuda_decode_mma(cudaStream_t stream, const tri_attention_args *a
 bool tri_cuda_16bit_tiles_fit(const tri_attention_args *a); /* the shapes and types of both, on a device with room */
 bool tri_cuda_prefill_mma_fits(const tri_attention_args *a);
 cudaError_t tri_cuda_prefill_mma(cudaStream_t stream, const tri_attention_args *a, const tri_attention_split *cut);
+/* attention/wide_mma.cu: heads of a multiple of 16 elements up to 512; single tokens' of more than 128, in blocks of
+ * TRI_CUDA_DECODE_MMA_HEADS query heads that read tri_cuda_decode_wide_keys at a time; prompts' of more than 256, in
+ * tiles of tri_cuda_prefill_wide_tokens. */
+bool tri_cuda_decode_wide_fits(const tri_attention_args *a);
+int tri_cuda_decode_wide_keys(const tri_attention_args *a);
+cudaError_t tri_cuda_decode_wide(cudaStream_t stream, const tri_attention_args *a, const tri_attention_split *cut,
+                                 float *partial, unsigned *counters);
+bool tri_cuda_prefill_wide_fits(const tri_attention_args *a);
+int tri_cuda_prefill_wide_tokens(const tri_attention_args *a);
+cudaError_t tri_cuda_prefill_wide(cudaStream_t stream, const tri_attention_args *a, const tri_attention_split *cut);
 /* attention/prefill_wgmma.cu, for Hopper: KV blocks of 16 to 256 tokens, a power of two; heads of a multiple of 32
  * elements. A tile has as many tokens, and a block reads as many keys at a time, as tri_cuda_prefill_wgmma_shape says.
  * The parts of cut tiles meet at `partial`, which has tri_cuda_prefill_wgmma_workspace of the cut's num_tile_places,

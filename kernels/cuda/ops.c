@@ -102,7 +102,8 @@ enum {
   ATTENTION_LATENT_MMA = 8,
   ATTENTION_PREFILL_WGMMA = 16,
   ATTENTION_LATENT_WGMMA = 32,
-  ATTENTION_PREFILLS = ATTENTION_PREFILL_MMA | ATTENTION_PREFILL_WGMMA
+  ATTENTION_DECODE_WIDE = 64,
+  ATTENTION_PREFILL_WIDE = 128
 };
 
 /* Large tiles pay for prompts that fill more than a small one, and for any after a long context, whose keys their
@@ -110,6 +111,7 @@ enum {
 static int choose_prefill(const tri_backend *be, const tri_attention_args *a, const tri_batch *b) {
   enum { LONG = 1024 };
   bool pays = (int64_t)b->max_query * a->heads_per_kv > TRI_CUDA_PREFILL_ROWS || b->max_context > LONG;
+  if (tri_cuda_prefill_wide_fits(a)) return ATTENTION_PREFILL_WIDE;
   if (!tri_cuda_prefill_mma_fits(a)) return 0;
   if (pays && tri_cuda_of(be)->is_hopper && tri_cuda_prefill_wgmma_fits(a)) return ATTENTION_PREFILL_WGMMA;
   return ATTENTION_PREFILL_MMA;
@@ -129,38 +131,53 @@ static int choose_latent(const tri_backend *be, const tri_attention_args *a, con
 static int choose_attention(const tri_backend *be, const tri_attention_args *a, const tri_batch *b) {
   int prefill = b->max_query > 1 ? choose_prefill(be, a, b) : 0;
   if (tri_cuda_latent_mma_fits(a)) return b->max_query > 1 ? choose_latent(be, a, b) : ATTENTION_LATENT_MMA;
-  if (!tri_cuda_decode_fits(a)) return 0;
   if (prefill && !b->num_single) return prefill;
   if ((prefill || b->max_query <= 1) && tri_cuda_decode_mma_fits(a)) return ATTENTION_DECODE_MMA | prefill;
-  return ATTENTION_DECODE | prefill;
+  if (tri_cuda_decode_wide_fits(a)) return ATTENTION_DECODE_WIDE | prefill;
+  return tri_cuda_decode_fits(a) ? ATTENTION_DECODE | prefill : 0;
 }
 
 static void shape_of_tiles(int kernels, const tri_attention_args *a, tri_attention_shape *out) {
   if (kernels & ATTENTION_PREFILL_MMA) out->rows = TRI_CUDA_PREFILL_ROWS;
   if (kernels & ATTENTION_LATENT_WGMMA) out->rows = tri_cuda_latent_wgmma_tokens(a);
+  if (kernels & ATTENTION_PREFILL_WIDE) out->rows = tri_cuda_prefill_wide_tokens(a);
   if (kernels & ATTENTION_PREFILL_WGMMA) tri_cuda_prefill_wgmma_shape(a, out);
+}
+
+/* Contexts of single tokens. */
+static void shape_of_parts(int kernels, const tri_attention_args *a, const tri_batch *b, tri_attention_shape *out) {
+  int heads = TRI_CUDA_DECODE_HEADS, room = TRI_CUDA_DECODE_BLOCKS;
+  out->keys = TRI_CUDA_DECODE_KEYS;
+  out->most_splits = TRI_CUDA_DECODE_SPLITS;
+  out->blocks = out->enough = TRI_CUDA_DECODE_BLOCKS;
+  if (kernels & ATTENTION_DECODE_MMA) {
+    heads = TRI_CUDA_DECODE_MMA_HEADS;
+    room = tri_cuda_decode_mma_blocks(a->kv.head_dim);
+    out->keys = TRI_CUDA_DECODE_MMA_KEYS;
+    out->most_splits = TRI_CUDA_DECODE_MMA_SPLITS;
+    /* While a prompt's kernel runs, a cluster would wait long for its room. */
+    if (b->max_query <= 1) out->most_joined = tri_cuda_decode_mma_joined();
+    if (a->kv.head_dim > 64) {
+      out->blocks = TRI_CUDA_DECODE_MMA_BLOCKS;
+      out->enough = TRI_CUDA_DECODE_MMA_ENOUGH;
+    }
+  } else if (kernels & ATTENTION_DECODE_WIDE) {
+    heads = TRI_CUDA_DECODE_MMA_HEADS;
+    room = 1;
+    out->keys = tri_cuda_decode_wide_keys(a);
+    out->most_splits = TRI_CUDA_WIDE_SPLITS;
+  }
+  out->units = a->kv.num_kv_heads * ((tri_most_heads(a) + heads - 1) / heads);
+  if (out->blocks > room) out->blocks = room;
+  if (out->enough > out->blocks) out->enough = out->blocks;
 }
 
 bool tri_cuda_attention_shape(const tri_backend *be, const tri_attention_args *a, const tri_batch *b,
                               tri_attention_shape *out) {
   int kernels = choose_attention(be, a, b);
-  bool on_tensor_cores = kernels & ATTENTION_DECODE_MMA;
-  int heads = on_tensor_cores ? TRI_CUDA_DECODE_MMA_HEADS : TRI_CUDA_DECODE_HEADS;
   if (!kernels || kernels == ATTENTION_LATENT_MMA) return false;
   *out = (tri_attention_shape){.window = a->window, .chunked = a->chunked, .causal = a->causal};
-  out->units = a->kv.num_kv_heads * ((tri_most_heads(a) + heads - 1) / heads);
-  out->keys = on_tensor_cores ? TRI_CUDA_DECODE_MMA_KEYS : TRI_CUDA_DECODE_KEYS;
-  out->most_splits = on_tensor_cores ? TRI_CUDA_DECODE_MMA_SPLITS : TRI_CUDA_DECODE_SPLITS;
-  /* While a prompt's kernel runs, a cluster would wait long for its room. */
-  if (on_tensor_cores && b->max_query <= 1) out->most_joined = tri_cuda_decode_mma_joined();
-  out->blocks = out->enough = TRI_CUDA_DECODE_BLOCKS;
-  if (on_tensor_cores && a->kv.head_dim > 64) {
-    out->blocks = TRI_CUDA_DECODE_MMA_BLOCKS;
-    out->enough = TRI_CUDA_DECODE_MMA_ENOUGH;
-  }
-  int room = on_tensor_cores ? tri_cuda_decode_mma_blocks(a->kv.head_dim) : out->blocks;
-  if (out->blocks > room) out->blocks = room;
-  if (out->enough > out->blocks) out->enough = out->blocks;
+  shape_of_parts(kernels, a, b, out);
   if (kernels & ATTENTION_LATENT_WGMMA) out->most_splits = 1; /* the kernel of single tokens cuts them itself */
   shape_of_tiles(kernels, a, out);
   return true;
@@ -214,6 +231,9 @@ static void attention_launch(tri_backend *be, const tri_op_plan *plan, const tri
   if (plan->variant & ATTENTION_DECODE) tri_cuda_decode(own, a, cut, be->workspace, impl->counters);
   if (plan->variant & ATTENTION_DECODE_MMA)
     tri_cuda_note(be, tri_cuda_decode_mma(own, a, cut, be->workspace, impl->counters));
+  if (plan->variant & ATTENTION_PREFILL_WIDE) tri_cuda_note(be, tri_cuda_prefill_wide(own, a, cut));
+  if (plan->variant & ATTENTION_DECODE_WIDE)
+    tri_cuda_note(be, tri_cuda_decode_wide(own, a, cut, be->workspace, impl->counters));
   if (plan->variant & ATTENTION_LATENT_WGMMA) tri_cuda_note(be, tri_cuda_latent_wgmma(own, a, cut, impl->num_sms));
   if (plan->variant & ATTENTION_LATENT_MMA)
     tri_cuda_note(be, tri_cuda_latent_mma(own, a, cut, be->workspace, plan->split));

@@ -97,7 +97,15 @@ static void bench_prompts(bench *b, int hq, int hkv, int d) {
     if (!quick) bench_attention(b, &g, alike(1, 8192, 32768));
     if (!quick) bench_attention(b, &g, alike(8, 256, 256));
     for (int seqs = 1; seqs <= 16; seqs *= 16) bench_attention(b, &g, alike(seqs, 64, 4160)); /* second turns */
+    bench_attention(b, &g, alike(1, 16, 1000));
+    bench_attention(b, &g, alike(16, 16, 1000));
   }
+}
+
+/* Single tokens of wide heads. */
+static void bench_wide(bench *b, heads g) {
+  for (int context = 130; context <= 2080; context *= 16)
+    for (int seqs = 1; seqs <= 32; seqs *= 32) bench_attention(b, &g, alike(seqs, 1, context));
 }
 
 /* Llama 3 8B's heads and shorter ones; then latent ones, DeepSeek-V3's and those of V2-Lite or of a rank of eight. */
@@ -121,6 +129,10 @@ void bench_device_attention(bench *b) {
     if (!quick) bench_attention(b, &g, alike(32, 1, 2048));
   }
   bench_prompts(b, 16, 8, 256); /* Gemma 2 9B's */
+  bench_wide(b, (heads){16, 8, 256, 0, BLOCK});
+  bench_wide(b, (heads){16, 2, 512, 0, BLOCK}); /* Gemma 4 26B's global layers */
+  for (int tokens = 512; tokens <= (quick ? 512 : 8192); tokens *= 4)
+    bench_attention(b, &(heads){16, 2, 512, 0, BLOCK}, alike(1, tokens, tokens));
   for (int hq = 128; hq >= 16; hq /= 8) {
     const heads g = {hq, 1, 576, 512, BLOCK};
     for (int context = 4096; context <= (quick ? 4096 : 32768); context *= 8) {

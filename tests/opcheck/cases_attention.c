@@ -5,7 +5,7 @@
 
 #include "tests/opcheck/opcheck.h"
 
-static const int head_dims[] = {16, 32, 40, 64, 80, 96, 128, 7, 256};
+static const int head_dims[] = {16, 32, 40, 64, 80, 96, 128, 7, 256, 512, 272};
 
 /* A cache of kv_blocks blocks, all NaN. */
 static tri_kv_layer kv_layer(oc *c, tri_dtype t, int kv_blocks, int heads, int block, int d, size_t *bytes) {
@@ -192,7 +192,7 @@ static void some_features(oc *c, tri_attention_args *a) {
 
 void oc_case_attention(oc *c, int i) {
   static const int blocks[] = {16, 1, 32, 64, 128, 5};
-  int block = blocks[i % 6], d = head_dims[i % 9], hkv = oc_range(c, 1, 4), group = oc_range(c, 1, i % 7 ? 9 : 40);
+  int block = blocks[i % 6], d = head_dims[i % 11], hkv = oc_range(c, 1, 4), group = oc_range(c, 1, i % 7 ? 9 : 40);
   bool latent = i % 5 == 4, cut = oc_chance(c, 40); /* groups that a rank has a part of */
   if (latent && oc_chance(c, 60)) hkv = 1;
   int skipped = cut ? oc_range(c, 0, group - 1) : 0, most = hkv * group - skipped;
@@ -218,10 +218,10 @@ void oc_case_attention(oc *c, int i) {
  * shapes that kernels are made for. Every 16th case on devices has as many short contexts as a device has blocks for.
  */
 void oc_case_decode_attention(oc *c, int i) {
-  static const int dims[] = {128, 64, 128, 96, 64, 32, 80}, blocks[] = {16, 64, 32, 5, 128}, most_seqs = 32,
-                   groups[] = {4, 8, 1, 7, 16, 20, 5, 3};
+  static const int dims[] = {128, 64, 128, 96, 64, 32, 80, 256, 512, 192, 272}, most_seqs = 32,
+                   blocks[] = {16, 64, 32, 5, 128}, groups[] = {4, 8, 1, 7, 16, 20, 5, 3};
   bool many = i % 16 == 7 && !c->be->host_memory;
-  int d = many ? 64 : dims[i % 7], block = blocks[i % 5], group = groups[i % 8];
+  int d = many ? 64 : dims[i % 11], block = blocks[i % 5], group = groups[i % 8];
   int skipped = oc_chance(c, 20) ? oc_range(c, 0, group - 1) : 0, few_heads = oc_range(c, 1, i % 4 ? 3 : 8);
   int few_seqs = i % 3 ? oc_range(c, 1, 9) : 1, hkv = many ? 8 : few_heads;
   int hq = hkv * group - skipped, work = c->be->host_memory ? 300000 : 1500000; /* elements of keys */
@@ -253,9 +253,9 @@ void oc_case_decode_attention(oc *c, int i) {
 /* Prompts, and chunks of them behind long contexts, in shapes that kernels are made for: whole groups of heads, even
  * pitches. The numbers of head sizes, block sizes and groups have no common divisor. */
 void oc_case_prompt_attention(oc *c, int i) {
-  static const int dims[] = {128, 64, 256, 96, 32, 192, 128}, blocks[] = {64, 16, 32, 128, 256},
+  static const int dims[] = {128, 64, 256, 96, 32, 192, 512, 128, 320}, blocks[] = {64, 16, 32, 128, 256},
                    groups[] = {4, 1, 8, 2, 5, 7, 3, 16};
-  int d = dims[i % 7], block = blocks[i % 5], group = groups[i % 8], hkv = oc_range(c, 1, group > 5 ? 1 : 3);
+  int d = dims[i % 9], block = blocks[i % 5], group = groups[i % 8], hkv = oc_range(c, 1, group > 5 ? 1 : 3);
   int work = c->be->host_memory ? 4000000 : 60000000; /* products: tiles are larger on devices */
   oc_sequences s = {.count = oc_range(c, 1, 4)};
   for (int k = 0; k < s.count; k++) {
@@ -287,7 +287,7 @@ void oc_case_prompt_attention(oc *c, int i) {
 
 void oc_case_qkv_rope_append(oc *c, int i) {
   tri_dtype t = oc_kv_type(i);
-  int d = head_dims[i % 9], hkv = oc_range(c, 1, 3), hq = hkv * oc_range(c, 1, 4), block = oc_range(c, 1, 20);
+  int d = head_dims[i % 11], hkv = oc_range(c, 1, 3), hq = hkv * oc_range(c, 1, 4), block = oc_range(c, 1, 20);
   int tokens = i % 4 == 0 ? 1 : oc_range(c, 0, 40), kv_blocks = tokens / block + 3;
   tri_qkv_rope_append_args a = {.num_heads = hq, .num_kv_heads = hkv, .head_dim = d, .norm_eps = 1e-6f};
   a.qkv = oc_matrix(c, tokens, (hq + 2 * hkv) * d, false);
@@ -351,7 +351,7 @@ void oc_case_copy_blocks(oc *c, int i) {
   size_t bytes;
   int kv_blocks = oc_range(c, 2, i % 3 ? 12 : 900), n = oc_range(c, 0, i % 3 ? 10 : 300);
   tri_copy_blocks_args a = {
-      .kv = kv_layer(c, t, kv_blocks, oc_range(c, 1, 3), oc_range(c, 1, 17), head_dims[i % 9], &bytes)};
+      .kv = kv_layer(c, t, kv_blocks, oc_range(c, 1, 3), oc_range(c, 1, 17), head_dims[i % 11], &bytes)};
   size_t count = bytes / tri_dtype_size(t);
   a.kv.k = oc_elements(c, t, count, 1), a.kv.v = oc_elements(c, t, count, 1);
   int32_t *pairs = oc_host(c, (size_t)n * 2 * sizeof *pairs);
@@ -397,7 +397,7 @@ void oc_case_move_blocks(oc *c, int i) {
   size_t bytes, count;
   bool latent = i % 4 == 3;
   tri_move_blocks_args a = {
-      .kv = kv_layer(c, t, kv_blocks, oc_range(c, 1, 3), oc_range(c, 1, 17), head_dims[i % 9], &bytes),
+      .kv = kv_layer(c, t, kv_blocks, oc_range(c, 1, 3), oc_range(c, 1, 17), head_dims[i % 11], &bytes),
       .num_layers = layers,
       .num_host_blocks = host_blocks,
       .num_pairs = n,

@@ -335,7 +335,8 @@ static void compare_poisoned(oc *c, const tri_moe_experts_args *a, const tri_mat
 static void shape_int8_prompt(oc *c, oc_moe_shape *s, int i) {
   s->type = TRI_I8;
   s->gated = s->whole = true;
-  s->act = i % 4 < 2 ? TRI_ACT_SILU : TRI_ACT_SWIGLU_OAI;
+  static const tri_act acts[] = {TRI_ACT_SILU, TRI_ACT_SWIGLU_OAI, TRI_ACT_GELU_TANH, TRI_ACT_QUICK_GELU};
+  s->act = acts[i / 2 % 4];
   s->h = 16 * oc_range(c, 1, 16);
   s->f = 16 * oc_range(c, 1, 16);
   s->tokens = oc_range(c, 33, 160);

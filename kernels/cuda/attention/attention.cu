@@ -2,9 +2,10 @@
 /* Attention over the cache, and copies of its KV blocks. Written to be right first: a block for each query head of each
  * token, with a running maximum over blocks of keys.
  *
- * It has the shapes that no other kernel takes (choose_attention in ops.c): heads above 256 elements or of a number
- * that is no multiple of eight, and latent caches that attention/latent_mma.cu refuses. It is simple, not fast: each
- * thread reads a key's row by itself, so that loads do not coalesce, and no load is begun ahead. */
+ * It has the shapes that no other kernel takes (choose_attention in ops.c): heads above 256 elements in float32 or
+ * above 512, heads of a number of elements that is no multiple of eight, and latent caches that attention/latent_mma.cu
+ * refuses. It is simple, not fast: each thread reads a key's row by itself, so that loads do not coalesce, and no load
+ * is begun ahead. */
 #include "kernels/cuda/attention/attention.cuh"
 
 enum { THREADS = 128, MAX_HEAD = 1024 };

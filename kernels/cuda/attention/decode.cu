@@ -7,8 +7,8 @@
  *
  * Registers decide the sizes: for each query head a lane has 8 elements of the query, 8 weighted values, a maximum and
  * a sum, which makes four heads (MAX_GROUP) with four blocks on a multiprocessor. Products run on the ordinary units:
- * float32 caches come this way, which tensor cores would round. Heads of 16 bits up to 128 elements mostly have
- * attention/decode_mma.cu. */
+ * float32 caches come this way, which tensor cores would round. Heads of 16 bits mostly have
+ * attention/decode_mma.cu or attention/wide_mma.cu. */
 #include "kernels/cuda/attention/attention.cuh"
 #include "kernels/cuda/attention/split_kv.cuh"
 

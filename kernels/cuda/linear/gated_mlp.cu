@@ -369,10 +369,6 @@ bool tri_cuda_gated_mlp_pays(const tri_gated_mlp_args *a, int num_sms) {
   return !few && (up_tiles_of(a) * 16 >= num_sms * 15 || bytes < (int64_t)SMALL_MIB << 20);
 }
 
-static bool is_known(tri_act act) {
-  return act == TRI_ACT_SILU || act == TRI_ACT_SWIGLU_OAI || act == TRI_ACT_GELU_TANH || act == TRI_ACT_QUICK_GELU;
-}
-
 bool tri_cuda_gated_mlp_fits(const tri_gated_mlp_args *a) {
   const tri_linear_args *up = &a->gated.up, *down = &a->down;
   const tri_mat *hidden = &a->gated.glu.out;
@@ -382,7 +378,7 @@ bool tri_cuda_gated_mlp_fits(const tri_gated_mlp_args *a) {
   bool types = (t == TRI_F16 || t == TRI_BF16) && up->x.dtype == t && hidden->dtype == t && down->w.dtype == t;
   bool whole = up->w.k % WHOLE == 0 && up->w.k && hidden->cols % WHOLE == 0 && hidden->cols && down->w.n &&
                up->x.ld % WHOLE == 0 && hidden->ld % WHOLE == 0 && places % 16 == 0;
-  return types && whole && rows > 0 && rows <= MOST_ROWS && is_known(a->gated.glu.act) && down->act == TRI_ACT_NONE &&
+  return types && whole && rows > 0 && rows <= MOST_ROWS && is_glu(a->gated.glu.act) && down->act == TRI_ACT_NONE &&
          slabs_of(a) <= TRI_CUDA_SLABS;
 }
 

@@ -137,7 +137,7 @@ bool tri_cuda_8bit_gated_fits(const tri_gated_linear_args *a) {
   const tri_mat *out = &a->glu.out;
   bool lines = out->dtype != TRI_F32 && out->dtype == a->up.x.dtype && out->cols % 8 == 0 && out->ld % 8 == 0 &&
                (uintptr_t)out->data % 16 == 0;
-  return fits(&a->up) && lines && (a->glu.act == TRI_ACT_SILU || a->glu.act == TRI_ACT_SWIGLU_OAI);
+  return fits(&a->up) && lines && is_glu(a->glu.act);
 }
 
 /* True where results go out in whole lines of the rows' type. */

@@ -21,7 +21,7 @@ bool tri_cuda_moe_grouped_fits(const tri_moe_experts_args *a) {
   tri_dtype t = a->up.dtype;
   int whole_k = is_8bit(t) ? 2 * EIGHT : EIGHT; /* 16 bytes */
   bool types = t != TRI_F32 && a->down.dtype == t && (a->x.dtype == TRI_F32 || a->x.dtype == t || is_8bit(t));
-  bool units = a->gated && (a->act == TRI_ACT_SILU || a->act == TRI_ACT_SWIGLU_OAI);
+  bool units = a->gated && is_glu(a->act);
   bool whole = a->up.k % whole_k == 0 && a->down.k % whole_k == 0 && a->x.ld % EIGHT == 0 && a->up.k && a->down.k;
   uintptr_t places = (uintptr_t)a->x.data | (uintptr_t)a->up.data | (uintptr_t)a->down.data | (uintptr_t)a->out.data;
   return types && units && whole && places % 16 == 0 && a->out.ld % 4 == 0;

@@ -38,8 +38,8 @@ void tri_cuda_moe_combine(cudaStream_t stream, const tri_moe_experts_args *a, co
 void tri_cuda_moe_sum(cudaStream_t stream, const tri_moe_experts_args *a, const void *parts, tri_dtype type,
                       int splits);
 
-/* moe/grouped.cu, for Hopper: gated experts of 16 bits or int8 with SILU or SWIGLU_OAI, of any number of rows. slabs:
- * the lane's counters. */
+/* moe/grouped.cu, for Hopper: gated experts of 16 or 8 bits with SILU, SWIGLU_OAI, QUICK_GELU or GELU_TANH, of any
+ * number of rows. slabs: the lane's counters. */
 bool tri_cuda_moe_grouped_fits(const tri_moe_experts_args *a);
 size_t tri_cuda_moe_grouped_workspace(const tri_moe_experts_args *a, int num_sms);
 cudaError_t tri_cuda_moe_grouped(cudaStream_t stream, const tri_moe_experts_args *a, void *workspace, unsigned *slabs,

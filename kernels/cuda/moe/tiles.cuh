@@ -92,8 +92,12 @@ static inline void set_form(grouped &g, const tri_weight &w) {
   g.skip = w.groups.cols ? w.groups.skip_col : 0;
 }
 
-/* Says how a unit's gate and up meet, for SILU, SWIGLU_OAI, QUICK_GELU and GELU_TANH: 0.5 x (1 + tanh(y)) is
- * x / (1 + exp(-2 y)). */
+/* Returns true where set_glu knows the activation. */
+static inline bool is_glu(tri_act act) {
+  return act == TRI_ACT_SILU || act == TRI_ACT_SWIGLU_OAI || act == TRI_ACT_QUICK_GELU || act == TRI_ACT_GELU_TANH;
+}
+
+/* Says how a unit's gate and up meet: 0.5 x (1 + tanh(y)) is x / (1 + exp(-2 y)). */
 static inline void set_glu(grouped &g, tri_act act, float limit) {
   bool oai = act == TRI_ACT_SWIGLU_OAI, is_tanh = act == TRI_ACT_GELU_TANH;
   g.limit = oai ? limit : INFINITY;
