@@ -307,7 +307,8 @@ static tri_status dispatch(tri_forward *f, const void *x, int from, const tri_mo
 }
 
 /* A record holds for rows that are routed on their way, too: what routing reads is there until then. */
-void tri_emit_dispatch(tri_walk *w, tri_all2all_form form, tri_mat x, int from, const tri_moe_route_args *route) {
+void tri_emit_dispatch(tri_walk *w, tri_all2all_form form, bool rounds, tri_mat x, int from,
+                       const tri_moe_route_args *route) {
   tri_forward *f = w->f;
   const tri_buffers *b = &f->buf;
   tri_all2all_rows all = {
@@ -315,6 +316,7 @@ void tri_emit_dispatch(tri_walk *w, tri_all2all_form form, tri_mat x, int from, 
   if (runs(w)) {
     show_exchange(w, TRI_IN_DISPATCH);
     tri_all2all_use(f->cfg.all2all, form);
+    tri_all2all_round(f->cfg.all2all, rounds);
     w->st = dispatch(f, tri_rows_from(x, from).data, from, route, &all);
     if (w->st == TRI_OK) show_exchange(w, TRI_NO_ALL2ALL);
   }
