@@ -17,13 +17,18 @@ typedef enum tri_p2p_algorithm {
 } tri_p2p_algorithm;
 
 /* The time of each algorithm for some sizes of a sum: the slowest rank's microseconds when one sum follows another in a
- * recorded graph; 0: the sum does not fit. A sum uses the algorithm that was fastest for the smallest of these sizes
- * that is not below its own, and NCCL's above them all. */
+ * recorded graph; 0: the sum does not fit. */
 enum { TRI_P2P_SIZES = 5 };
 static inline size_t tri_p2p_size(int k) { return (size_t)32 << (10 + 2 * k); } /* bytes: 32 KiB .. 8 MiB */
 typedef struct tri_p2p_figures {
   double us[TRI_P2P_SIZES][TRI_P2P_ALGORITHMS];
 } tri_p2p_figures;
+
+/* p2p_figures.c. Returns the microseconds of a sum of so many bytes: between two sizes the line between their times,
+ * below the first one that one's. 0: it is larger than all of them, or the next larger one does not fit. */
+double tri_p2p_us(const tri_p2p_figures *f, tri_p2p_algorithm algorithm, size_t bytes);
+/* Returns the algorithm of which that is the least; NCCL's where there are no figures. */
+tri_p2p_algorithm tri_p2p_fastest(const tri_p2p_figures *f, size_t bytes);
 
 /* A communicator of the same ranks as host, which must outlive it; collective over host. Checks that all ranks can
  * reach each other's memory, and measures; some 0.2 s. Owns `rest`, a communicator of the same ranks, once it is made.

@@ -17,11 +17,8 @@ bool tri_p2p_fits(const tri_comm *c, tri_p2p_algorithm algorithm, size_t count) 
          tri_cuda_reduce_fits(&tri_p2p_impl_of(c)->reduce, shape_of(c, algorithm, count), count);
 }
 
-/* The algorithm of the smallest measured size that is not below the message's; larger messages are NCCL's. */
 tri_p2p_algorithm tri_p2p_algorithm_of(const tri_comm *c, size_t count) {
-  for (int k = 0; k < TRI_P2P_SIZES; k++)
-    if (count * sizeof(float) <= tri_p2p_size(k)) return tri_p2p_impl_of(c)->algorithms[k];
-  return TRI_P2P_LIBRARY;
+  return tri_p2p_fastest(&tri_p2p_impl_of(c)->figures, count * sizeof(float));
 }
 
 tri_status tri_p2p_sum(tri_comm *c, tri_p2p_algorithm algorithm, float *buf, size_t count) {
