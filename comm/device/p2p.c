@@ -15,6 +15,10 @@ static tri_status p2p_all_reduce(tri_comm *c, float *buf, size_t count) {
   return tri_p2p_sum(c, tri_p2p_algorithm_of(c, count), buf, count);
 }
 
+static tri_status p2p_all_gather(tri_comm *c, const void *send, void *recv, size_t bytes) {
+  return tri_p2p_gather(c, tri_p2p_gather_algorithm_of(c, send, recv, bytes), send, recv, bytes);
+}
+
 /* The fallback's error is this communicator's, too, for some of its calls go there. */
 static tri_status p2p_poll(tri_comm *c) {
   tri_status st = tri_comm_query(c);
@@ -39,10 +43,11 @@ static void p2p_destroy(tri_comm *c) {
   if (sound) tri_comm_destroy(library);
 }
 
-/* A tensor group's communicator has sums of its own, that of stages has transfers, a column's has rows. */
+/* A tensor group's communicator has sums and gathers of its own, that of stages has transfers, a column's has rows. */
 static const tri_comm_ops sum_ops = {
     .name = "p2p",
     .all_reduce = p2p_all_reduce,
+    .all_gather = p2p_all_gather,
     .poll = p2p_poll,
     .abort = p2p_abort,
     .destroy = p2p_destroy,
