@@ -52,6 +52,15 @@ static void no_destroy(tri_comm *c) { (void)c; }
 static const tri_comm_ops host_ops = {
     .name = "host", .all_reduce = all_reduce, .all_gather = all_gather, .wait = no_wait, .destroy = no_destroy};
 
+/* The other rank votes as this one does. */
+static tri_status double_votes(tri_comm *c, float *buf, size_t count) {
+  for (size_t i = 0; i < count; i++) buf[i] *= (float)c->size;
+  return TRI_OK;
+}
+
+static const tri_comm_ops sum_ops = {
+    .name = "sum", .all_reduce = double_votes, .all_gather = all_gather, .wait = no_wait, .destroy = no_destroy};
+
 /* ---- the column's, on the device ---- */
 
 /* Gives of the other rank neither numbers nor experts. */
@@ -388,6 +397,50 @@ static int rounding_wishes(int from, int *all) {
   return num_rounding_wishes;
 }
 
+/* ---- the measurement ---- */
+
+static bool has_wide_blocks; /* experts of the checkpoint */
+
+bool __real_tri_stored_form_find(const tri_model_config *c, const tri_shard *s, const tri_checkpoint *ckpt,
+                                 tri_weight_id id, int layer, tri_dtype dtype, tri_groups *groups);
+bool __wrap_tri_stored_form_find(const tri_model_config *c, const tri_shard *s, const tri_checkpoint *ckpt,
+                                 tri_weight_id id, int layer, tri_dtype dtype, tri_groups *groups);
+bool __wrap_tri_stored_form_find(const tri_model_config *c, const tri_shard *s, const tri_checkpoint *ckpt,
+                                 tri_weight_id id, int layer, tri_dtype dtype, tri_groups *groups) {
+  bool found = __real_tri_stored_form_find(c, s, ckpt, id, layer, dtype, groups);
+  if (found && has_wide_blocks && id == TRI_W_EXPERT_UP) groups->cols = TRI_INT8_GROUP;
+  return found;
+}
+
+static void round_sixteen(tri_backend *be) {
+  prefer_fp8(be);
+  be->rounds_fp8_experts_from = 16;
+}
+
+/* 4, 16 and 32 rows of two ranks are as many for each of 6 experts with 3 choices of a row: the latter two sizes travel
+ * rounded, in both forms. */
+START_TEST(what_travels_rounded_is_measured_so) {
+  static struct kit k;
+  kit_config config = {.checkpoint = "fp8_deepseek_v3",
+                       .backend = "ref",
+                       .p = {.tp = 1, .pp = 1, .dp = SHARDS, .ep = SHARDS},
+                       .ops = &sum_ops,
+                       .all2all = TRI_ALL2ALL_FORMS,
+                       .quantization = TRI_QUANTIZE_FP8,
+                       .prepare = round_sixteen};
+  for (int wide = 0; wide < 2; wide++) {
+    column = (struct column){0};
+    has_wide_blocks = wide;
+    num_wishes = num_rounding_wishes = 0;
+    ck_assert(make_kit(&k, &config));
+    ck_assert_int_eq(num_wishes, 3 * TRI_ALL2ALL_FORMS);
+    ck_assert_int_eq(num_rounding_wishes, wide ? 2 * TRI_ALL2ALL_FORMS : 0);
+    free_kit(&k);
+  }
+  has_wide_blocks = false;
+}
+END_TEST
+
 /* As many rows as all ranks have, those that only some have included, decide: 10 of 3 choices each, of 6 experts. */
 START_TEST(rows_of_a_step_travel_rounded) {
   int all;
@@ -479,6 +532,7 @@ Suite *suite_all2all_peers(void) {
   tcase_add_test(tc, a_lost_peer);
   tcase_add_test(tc, rows_travel_rounded);
   tcase_add_test(tc, rows_of_a_step_travel_rounded);
+  tcase_add_test(tc, what_travels_rounded_is_measured_so);
   tcase_add_test(tc, which_experts_round);
   tcase_add_test(tc, slots_of_a_column);
   tcase_add_test(tc, boxes_are_counted);
