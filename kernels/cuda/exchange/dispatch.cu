@@ -261,17 +261,10 @@ __device__ static inline void load_sixteens(const char *x, int at, int count, si
   }
 }
 
-/* Puts a lane's vectors number j of an own row to their place among all, as they are. */
-__device__ static inline void keep_sixteen(const tri_cuda_all2all &e, const dispatch_args &a, int row, int at,
-                                           sixteen v) {
-  uint4 *to = (uint4 *)row_in_all(a, e.rank, row) + 2 * at;
-  to[0] = v.low;
-  to[1] = v.high;
-}
-
 /* Sends a warp's part of a row, from vector `first` of its codes on, to the ranks of a set: codes, WARP vectors after
- * WARP, and of each of those one vector of four scales. Lane n has a scale of the vectors number n % GROUP_LANES. That
- * of a group after the row's end is 0, and is sent too where its vector is. */
+ * WARP, and of each of those one vector of four scales. A row that this rank has an expert of stays as it is. Lane n
+ * has a scale of the vectors number n % GROUP_LANES. That of a group after the row's end is 0, and is sent too where
+ * its vector is. */
 __device__ static inline void push_rounded(const tri_cuda_all2all &e, const dispatch_args &a, uint32_t round, int row,
                                            unsigned ranks, int first, int count, const sixteen (&v)[AHEAD]) {
   const int lane = threadIdx.x % WARP, group = lane / GROUP_LANES, turn = lane % GROUP_LANES;
@@ -287,7 +280,7 @@ __device__ static inline void push_rounded(const tri_cuda_all2all &e, const disp
       int to = (e.rank + d) % e.cfg.ranks;
       if (others >> to & 1 && j < count) put(row_box(e, to, round, e.rank, row) + at, sendable(r.codes));
     }
-    if (has_own && j < count) keep_sixteen(e, a, row, at, v[j]);
+    if (has_own) store_sixteen((uint4 *)row_in_all(a, e.rank, row) + 2 * at, v[j], j < count);
   }
   for (int d = 1; d < e.cfg.ranks; d++) {
     int to = (e.rank + d) % e.cfg.ranks;
@@ -338,9 +331,7 @@ __device__ static inline void await_rounded(const tri_cuda_all2all &e, const dis
 #pragma unroll
     for (int j = 0; j < AHEAD; j++) {
       const sixteen wide = widen_sixteen(v[j], scale_of_lane(s, j));
-      if (j >= count) continue;
-      to[2 * (at + j * THREADS)] = wide.low;
-      to[2 * (at + j * THREADS) + 1] = wide.high;
+      store_sixteen(to + 2 * (at + j * THREADS), wide, j < count);
     }
   }
 }

@@ -62,4 +62,20 @@ __device__ static inline float scale_of_lane(uint4 scales, int from) {
   return __uint_as_float(group < 2 ? low : high);
 }
 
+/* Stores the elements of those lanes that have some, from `to` on. Neighbours exchange a vector first, so that each
+ * store of a warp writes whole sectors of 32 bytes. All lanes come here; two neighbours have elements, or neither. */
+__device__ static inline void store_sixteen(uint4 *to, sixteen x, bool is_there) {
+  const bool is_odd = threadIdx.x % 2;
+  const uint4 give = is_odd ? x.low : x.high;
+  uint4 got;
+  got.x = __shfl_xor_sync(ALL_LANES, give.x, 1);
+  got.y = __shfl_xor_sync(ALL_LANES, give.y, 1);
+  got.z = __shfl_xor_sync(ALL_LANES, give.z, 1);
+  got.w = __shfl_xor_sync(ALL_LANES, give.w, 1);
+  if (!is_there) return;
+  uint4 *even = is_odd ? to - 2 : to; /* the place of the even lane, of which the odd one has the second vector */
+  even[is_odd] = is_odd ? got : x.low;
+  even[2 + is_odd] = is_odd ? x.high : got;
+}
+
 #endif
