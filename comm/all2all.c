@@ -160,6 +160,12 @@ void tri_all2all_use(tri_all2all *e, tri_all2all_form form) {
   e->form = copy ? TRI_ALL2ALL_ALLGATHER : form;
 }
 
+void tri_all2all_round(tri_all2all *e, bool rounds) {
+  tri_rows_config rows;
+  shape_rows(&e->cfg, &rows);
+  e->rounds = rounds && tri_rows_can_round(&rows);
+}
+
 /* On the host every rank has what both forms take; on devices the column's communicator decides. */
 bool tri_all2all_can(const tri_all2all *e, tri_all2all_form form) {
   const uint32_t both = TRI_COMM_CAN_dispatch | TRI_COMM_CAN_combine;

@@ -39,8 +39,8 @@ typedef struct tri_all2all_config {
   int max_rows;         /* of a data-parallel rank in one exchange */
   tri_backend *backend; /* in whose memory rows lie, by its compute stream; NULL: the host's */
   bool device;          /* the backend's memory is a device's, or would be: the backend may be NULL for the bytes */
-  tri_dtype type; /* of rows on their way there; results are float32. Other than float32: on device memory alone */
-  int hidden;     /* elements of a row */
+  tri_dtype type;       /* of rows that are sent; results are float32. Other than float32: on device memory alone */
+  int hidden;           /* elements of a row */
   int top_k;
   int num_experts, etp;      /* of experts that lie in slots, those: a row's are numbered as it names them */
   const int32_t *first_rank; /* [num_experts] stage rank of each expert's first slice; copied. A data-parallel rank has
@@ -65,6 +65,10 @@ bool tri_all2all_can(const tri_all2all *e, tri_all2all_form form);
 /* Chooses the form of the exchanges that follow, which every rank of the stage can; all of them the same. COORDINATED
  * at first, in device memory ALLGATHER. */
 void tri_all2all_use(tri_all2all *e, tri_all2all_form form);
+/* Chooses whether rows of the dispatches that follow may travel rounded to FP8, as kernels/expert_rows.h has it; all of
+ * the stage the same, at first not. For rows whose every reader rounds them so. They do by COORDINATED on device memory
+ * where they are of BF16 and whole groups, and by no other way. */
+void tri_all2all_round(tri_all2all *e, bool rounds);
 const char *tri_all2all_form_name(tri_all2all_form form); /* "allgather", ... */
 
 /* Rows of all data-parallel ranks in this exchange: rows[dp], the same on every rank; 0 is allowed, also of all of

@@ -13,6 +13,7 @@
 struct tri_all2all {
   tri_all2all_config cfg;
   tri_all2all_form form;
+  bool rounds;         /* rows may travel rounded */
   int stride;          /* of this exchange, as its rows */
   int32_t *rows;       /* [dp] */
   int32_t *first_rank; /* [num_experts] */

@@ -10,6 +10,7 @@ tri_status tri_all2all_push_rows(tri_all2all *e, const void *x, const int32_t *e
                                .experts = experts,
                                .weights = weights,
                                .route = route,
+                               .rounded = e->rounds,
                                .all = *all};
   e->all_experts = all->experts;
   return tri_comm_dispatch(e->cfg.column, &a);

@@ -5,6 +5,7 @@
 #define TRI_KERNELS_EXPERT_ROWS_H
 
 #include "kernels/ops.h"
+#include "kernels/quantize.h"
 #include "base/mem.h"
 
 enum { TRI_ROWS_RANKS = 8 };
@@ -34,6 +35,7 @@ typedef struct tri_rows_dispatch {
   const int32_t *experts;
   const float *weights;
   const tri_moe_route_args *route; /* NULL; or how they are to be routed, to no other place than `all` */
+  bool rounded; /* rows travel as e4m3, as below: all ranks give the same; only where tri_rows_can_round */
   tri_all2all_rows all;
 } tri_rows_dispatch;
 
@@ -54,6 +56,21 @@ static inline int tri_rows_vectors(const tri_rows_config *c) {
   return (int)(((size_t)c->hidden * (c->type == TRI_F32 ? 4u : 2u) + TRI_ROWS_VECTOR - 1) / TRI_ROWS_VECTOR);
 }
 static inline int tri_rows_table_vectors(const tri_rows_config *c) { return (c->top_k + 1) / 2; }
+
+/* Rows of BF16 that GEMMs would round to FP8 anyway may be rounded by their sender: a row travels as codes of e4m3, one
+ * after the other, and then a float32 scale for each TRI_INT8_GROUP elements, both as kernels/quantize.h has them, and
+ * zeros up to a whole vector. That is half of the bytes. Where the row arrives it becomes BF16 again, each element its
+ * code times the scale, rounded to the nearest; a rank's own rows stay as they are.
+ *
+ * Such rows give the codes and scales that they came with when they are rounded once more: a GEMM that rounds its rows
+ * computes the same bits from them as from rows that were sent whole. For BF16 has 8 bits of an element: times the
+ * scale the largest code is again the group's largest magnitude, so that the scale is the same, and no other code moves
+ * by more than 2^-8 of itself, where it would take 2^-5 to come to its neighbour. (tests/unit/test_rounded_rows.c) */
+static inline bool tri_rows_can_round(const tri_rows_config *c) {
+  return c->type == TRI_BF16 && c->hidden % TRI_INT8_GROUP == 0;
+}
+/* Vectors of such a row's codes, which its scales follow. Both have room in the box of a row of BF16. */
+static inline int tri_rows_code_vectors(const tri_rows_config *c) { return c->hidden / TRI_ROWS_VECTOR; }
 
 /* Bytes of all boxes of a rank. False: too many to count. */
 static inline bool tri_rows_bytes(const tri_rows_config *c, size_t *bytes) {

@@ -15,6 +15,10 @@ static tri_status p2p_all_reduce(tri_comm *c, float *buf, size_t count) {
   return tri_p2p_sum(c, tri_p2p_algorithm_of(c, count), buf, count);
 }
 
+static tri_status p2p_all_gather(tri_comm *c, const void *send, void *recv, size_t bytes) {
+  return tri_p2p_gather(c, tri_p2p_gather_algorithm_of(c, send, recv, bytes), send, recv, bytes);
+}
+
 /* The fallback's error is this communicator's, too, for some of its calls go there. */
 static tri_status p2p_poll(tri_comm *c) {
   tri_status st = tri_comm_query(c);
@@ -39,10 +43,11 @@ static void p2p_destroy(tri_comm *c) {
   if (sound) tri_comm_destroy(library);
 }
 
-/* A tensor group's communicator has sums of its own, that of stages has transfers, a column's has rows. */
+/* A tensor group's communicator has sums and gathers of its own, that of stages has transfers, a column's has rows. */
 static const tri_comm_ops sum_ops = {
     .name = "p2p",
     .all_reduce = p2p_all_reduce,
+    .all_gather = p2p_all_gather,
     .poll = p2p_poll,
     .abort = p2p_abort,
     .destroy = p2p_destroy,
@@ -69,16 +74,6 @@ static const tri_comm_ops row_ops = {
 
 /* ---- set-up ---- */
 
-/* For each size the algorithm with the fewest microseconds; 0 are sizes that one does not take. */
-static void choose(tri_p2p_impl *p) {
-  for (int k = 0; k < TRI_P2P_SIZES; k++) {
-    const double *us = p->figures.us[k];
-    p->algorithms[k] = TRI_P2P_LIBRARY;
-    for (int w = 0; w < TRI_P2P_LIBRARY; w++)
-      if (us[w] > 0 && us[w] < us[p->algorithms[k]]) p->algorithms[k] = (tri_p2p_algorithm)w;
-  }
-}
-
 /* "..., 128K 4.8 - 7.3, ..." */
 static void describe(tri_comm *c) {
   const tri_p2p_impl *p = tri_p2p_impl_of(c);
@@ -92,7 +87,7 @@ static void describe(tri_comm *c) {
 }
 
 /* The slowest rank's figures count, on all ranks the same. */
-static tri_status choose_together(tri_comm *c, tri_error *err) {
+static tri_status agree_on_figures(tri_comm *c, tri_error *err) {
   tri_p2p_impl *p = tri_p2p_impl_of(c);
   tri_p2p_figures all[TRI_P2P_RANKS];
   tri_status st = tri_comm_all_gather(p->host, &p->figures, all, sizeof *all);
@@ -101,7 +96,6 @@ static tri_status choose_together(tri_comm *c, tri_error *err) {
     for (int k = 0; k < TRI_P2P_SIZES; k++)
       for (int w = 0; w < TRI_P2P_ALGORITHMS; w++)
         if (all[r].us[k][w] > p->figures.us[k][w]) p->figures.us[k][w] = all[r].us[k][w];
-  choose(p);
   describe(c);
   return TRI_OK;
 }
@@ -118,7 +112,7 @@ static tri_status try_sums(tri_comm *c, tri_error *err) {
   TRI_TRY(tri_p2p_agree(p->host, &here, err));
   tri_p2p_measure(c, buf, &p->figures, &here);
   TRI_TRY(tri_p2p_agree(p->host, &here, err));
-  TRI_TRY(choose_together(c, err));
+  TRI_TRY(agree_on_figures(c, err));
 cleanup:
   cudaFree(buf);
   return st;
@@ -151,7 +145,6 @@ tri_status tri_comm_p2p_create(tri_backend *be, tri_comm *host, tri_comm *rest, 
   TRI_TRY(tri_p2p_open(be, host, use, rows, &c, err));
   c->fallback = rest;
   c->ops = ops[use];
-  for (int k = 0; k < TRI_P2P_SIZES; k++) tri_p2p_impl_of(c)->algorithms[k] = TRI_P2P_LIBRARY;
   TRI_TRY(try[use](c, err));
   c->cfg.timeout_ms = host->cfg.timeout_ms;
   *out = c;

@@ -41,7 +41,6 @@ typedef struct tri_p2p_impl {
   int threads, blocks;
   tri_cuda_reduce reduce;
   tri_p2p_figures figures;
-  tri_p2p_algorithm algorithms[TRI_P2P_SIZES];
   tri_p2p_mailboxes mailboxes;
   tri_cuda_all2all all2all;
 } tri_p2p_impl;

@@ -34,11 +34,37 @@ static tri_status check_algorithm(tri_comm *c, tri_p2p_algorithm algorithm, floa
   return st;
 }
 
+/* Words of a message: some are those of an empty place. */
+enum { CHECKED_WORDS = 4099 };
+static uint32_t word_of(int rank, size_t i) {
+  return i % 5 ? (uint32_t)i * 2654435761u ^ (uint32_t)rank : UINT32_MAX - (uint32_t)rank;
+}
+
+/* Twice, so that both halves of the memory are used. */
+static tri_status check_gather(tri_comm *c, void *buf, uint32_t *host, tri_error *err) {
+  const size_t bytes = CHECKED_WORDS * sizeof *host, all = (size_t)c->size * bytes;
+  char *recv = (char *)buf + all;
+  cudaStream_t stream = tri_p2p_stream(c);
+  for (size_t i = 0; i < CHECKED_WORDS; i++) host[i] = word_of(c->rank, i);
+  TRI_CHECK(tri_p2p_need(cudaMemcpyAsync(buf, host, bytes, cudaMemcpyHostToDevice, stream), "the device", err));
+  for (int i = 0; i < 2; i++) {
+    tri_status st = tri_p2p_gather(c, TRI_P2P_ONE_SHOT, buf, recv, bytes);
+    if (st != TRI_OK) return tri_fail(err, TRI_UNSUPPORTED, "all_gather", "a gather: %s", tri_status_text(st));
+  }
+  TRI_CHECK(tri_p2p_need(cudaMemcpyAsync(host, recv, all, cudaMemcpyDeviceToHost, stream), "the device", err));
+  TRI_CHECK(finish(c, err));
+  for (size_t i = 0; i < (size_t)c->size * CHECKED_WORDS; i++)
+    if (host[i] != word_of((int)(i / CHECKED_WORDS), i % CHECKED_WORDS))
+      return tri_fail(err, TRI_UNSUPPORTED, "all_gather", "a message over peers' memory came out wrong");
+  return TRI_OK;
+}
+
 tri_status tri_p2p_check(tri_comm *c, float *buf, tri_error *err) {
   float *host = tri_malloc(tri_p2p_size(TRI_P2P_SIZES - 1), 1);
   tri_status st = host ? TRI_OK : tri_fail(err, TRI_NO_MEMORY, "all_reduce", "no memory");
   for (int w = 0; st == TRI_OK && w < TRI_P2P_LIBRARY; w++)
     st = check_algorithm(c, (tri_p2p_algorithm)w, buf, host, err);
+  if (st == TRI_OK) st = check_gather(c, buf, (uint32_t *)host, err);
   tri_free(host);
   return st;
 }

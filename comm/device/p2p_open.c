@@ -29,6 +29,7 @@ static tri_status make_sums(tri_comm *c, tri_error *err) {
   TRI_CHECK(tri_p2p_need(cudaMalloc((void **)&p->reduce.rounds, counters), "no device memory", err));
   TRI_CHECK(tri_p2p_need(cudaMemsetAsync(p->reduce.rounds, 0, counters, tri_p2p_stream(c)), "the device", err));
   TRI_CHECK(tri_p2p_need(tri_cuda_reduce_load(c->size), "its kernels", err));
+  TRI_CHECK(tri_p2p_need(tri_cuda_gather_load(c->size), "its kernels", err));
   return TRI_OK;
 }
 

@@ -24,6 +24,7 @@ tri_status tri_p2p_make_rows(tri_comm *c, const tri_rows_config *rows, tri_error
 tri_status tri_p2p_dispatch(tri_comm *c, const tri_rows_dispatch *a) {
   tri_p2p_impl *p = tri_p2p_impl_of(c);
   if (a->route && !tri_cuda_all2all_routes(a->route)) return TRI_UNSUPPORTED;
+  if (a->rounded && !tri_cuda_all2all_rounds(&p->all2all, a)) return TRI_UNSUPPORTED;
   p->all2all.limit_ns = (uint64_t)c->cfg.timeout_ms * 1000000;
   tri_cuda_all2all_dispatch(tri_p2p_stream(c), &p->all2all, a, p->blocks);
   return cudaGetLastError() == cudaSuccess ? TRI_OK : TRI_DEVICE_LOST;
@@ -37,7 +38,9 @@ tri_status tri_p2p_combine(tri_comm *c, const tri_rows_combine *a) {
 
 /* ---- the check ---- */
 
-enum { CHECKED_ROUNDS = 4, CHECKED_ROWS = 3 };
+/* Two rounds go through both halves: whole rows, rounded ones where there may be such, and whole ones again. */
+enum { CHECKED_ROUNDS = 6, CHECKED_ROWS = 3 };
+static bool is_rounded(const tri_rows_config *c, int round) { return round / 2 == 1 && tri_rows_can_round(c); }
 
 /* A round of few rows. Each has one choice, of the rank after its own by its number and the round's, if that has
  * slots. */
@@ -55,9 +58,9 @@ static int rank_of_choice(const tri_rows_config *c, int round, int rank, int row
   return c->first_slot[to] < c->end_slot[to] ? to : -1;
 }
 
-/* Elements of rows are small whole numbers, which every type has. */
+/* Elements of rows are powers of two, which every type has, and which rounding leaves as they are. */
 static float element(int round, int rank, int row, size_t i) {
-  return (float)(((size_t)round * 5 + (size_t)rank * 7 + (size_t)row * 3 + i) % 100 + 1);
+  return (float)(1 << ((size_t)round * 5 + (size_t)rank * 7 + (size_t)row * 3 + i) % 11);
 }
 static float result(int from, size_t i) { return (float)(((size_t)from * 11 + i) % 50 + 1); }
 
@@ -138,6 +141,7 @@ static tri_status run_round(tri_comm *c, const struct check *k, int round, tri_e
                              .x = k->x,
                              .experts = k->experts,
                              .weights = k->weights,
+                             .rounded = is_rounded(&tri_p2p_impl_of(c)->all2all.cfg, round),
                              .all = {k->all_x, k->all_experts, k->all_weights}};
   tri_rows_combine back = {.rows = rows, .all_experts = k->all_experts, .stride = k->rows, .y = k->y, .out = k->out};
   load(c, k, round);

@@ -7,11 +7,12 @@
 #include "kernels/random.h"
 #include "base/log.h"
 #include "runtime/forward/step_arena.h"
+#include "runtime/load/stored_form.h"
 
 /* Forms of the exchange differ in what they do well: few rows want few messages, many rows want little traffic, and
  * which is which depends on the machine. So the forms that all ranks support are timed for 4, 16, 64, 256 and the most
- * rows, on random choices, before anything is loaded. Times are the slowest rank's, and so equal on all ranks: they
- * choose alike. */
+ * rows, on random choices, before anything is loaded; rows that will travel rounded do so here. Times are the slowest
+ * rank's, and so equal on all ranks: they choose alike. */
 enum { ROUNDS = 5, BATCH = 16 /* exchanges that a device is given at a time */ };
 
 static tri_all2all_config config_of(const tri_model_config *c, const tri_shard *s, const tri_limits *l, bool device,
@@ -56,7 +57,35 @@ struct trial {
   int32_t *experts, *all_experts;
   int32_t *rows, *choices; /* on the host */
   double *seconds;         /* [ranks of the stage] */
+  bool rounds;             /* many rows travel rounded, on all ranks of the stage */
 };
+
+/* Returns whether this rank's experts round many rows so that these may travel rounded (tri_dispatch_rounds). */
+static bool rounds_many(const tri_engine *e) {
+  tri_range layers = e->shard.layers;
+  if (e->quantization != TRI_QUANTIZE_FP8 || !e->backend->rounds_fp8_experts_from || e->model.moe.scale_input)
+    return false;
+  for (int l = layers.first; l < layers.first + layers.count; l++) {
+    tri_groups g;
+    if (tri_stored_form_find(&e->model, &e->shard, e->ckpt, TRI_W_EXPERT_UP, l, TRI_F8_E4M3, &g))
+      return g.cols == TRI_INT8_GROUP;
+  }
+  return false;
+}
+
+/* Both ranks of a dispatch must expect the same: they vote by a sum. */
+static tri_status agree_on_rounding(struct trial *t) {
+  float votes = rounds_many(t->e);
+  TRI_CHECK(tri_comm_all_reduce(t->c->stage, &votes, 1));
+  t->rounds = votes == (float)t->c->stage->size;
+  return TRI_OK;
+}
+
+static bool is_rounded(const struct trial *t, int rows) {
+  const tri_moe *m = &t->e->model.moe;
+  int64_t each = (int64_t)t->c->dp * rows * m->top_k / m->num_experts;
+  return t->rounds && each >= t->e->backend->rounds_fp8_experts_from;
+}
 
 static tri_status take(const struct trial *t, size_t bytes, void *out) {
   tri_backend *be = t->e->backend;
@@ -128,6 +157,7 @@ static tri_status time_form(void *ctx, tri_all2all_form form, int rows, double *
   double best = 0, seconds;
   for (int d = 0; d < c->dp; d++) t->rows[d] = rows;
   tri_all2all_use(t->e->all2all, form);
+  tri_all2all_round(t->e->all2all, is_rounded(t, rows));
   for (int i = 0; i <= ROUNDS; i++) {
     TRI_CHECK(run_batch(t, c, &seconds));
     if (i && (i == 1 || seconds < best)) best = seconds; /* the first one wakes everybody up */
@@ -249,6 +279,7 @@ tri_status tri_engine_make_all2all(tri_engine *e, int form, tri_error *err) {
   /* All of them measure, or none: those that cannot must not be waited for. */
   if (st == TRI_OK) st = make_trial(&t, &c);
   TRI_TRY(tri_comm_agree(e->replica->stage, st));
+  TRI_TRY(agree_on_rounding(&t));
   TRI_TRY(tri_all2all_choose(forms_of(e), c.max_rows, time_form, &t, &e->all2all_choice, text));
   if (tri_replica_is_leader(e->replica)) tri_log(TRI_LOG_INFO, "engine", "all-to-all: %s", text);
 cleanup:

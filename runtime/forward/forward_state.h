@@ -212,6 +212,10 @@ tri_moe_experts_args tri_hot_experts_of(const tri_walk *w, const tri_layer *y, t
 /* The map, and the experts' work, of so many rows that an exchange has brought together. */
 tri_moe_map_args tri_exchanged_map_of(const tri_walk *w, const tri_layer *y, int rows);
 tri_moe_experts_args tri_exchanged_experts_of(const tri_walk *w, const tri_layer *y, int rows);
+/* Returns whether such work rounds its rows, as they come, in the groups in which they may travel rounded. All ranks of
+ * a column get the same answer: it depends on the rows of all of them, on weights that have one form, and on backends
+ * that are alike where weights of FP8 stay such (see fp8_wishes of runtime/engine/engine.c). */
+bool tri_dispatch_rounds(const tri_walk *w, const tri_moe_experts_args *experts);
 
 static inline bool tri_has_rope(const tri_model_config *c) { return c->attention.position == TRI_POS_ROPE; }
 

@@ -74,8 +74,8 @@ static void all2all(tri_walk *w, const tri_layer *y, tri_mat in, const tri_moe_r
   int dp = tri_parallel_dp(f->cfg.shard.p);
   bool accumulate = f->cfg.model->norm.parallel_residual;
   for (int from = 0, most; w->st == TRI_OK && (most = take_rows(f, from)) > 0; from += most) {
-    tri_emit_dispatch(w, form_for(f, most), in, from, from ? NULL : route);
     tri_moe_experts_args experts = tri_exchanged_experts_of(w, y, dp * most);
+    tri_emit_dispatch(w, form_for(f, most), tri_dispatch_rounds(w, &experts), in, from, from ? NULL : route);
     tri_emit_moe_map(w, tri_exchanged_map_of(w, y, dp * most));
     weigh_rows(w, experts.x, f->buf.all2all_weights);
     tri_emit_moe_experts(w, experts);

@@ -6,6 +6,7 @@
 #include "runtime/forward/forward_state.h"
 
 #include "kernels/gemm_tactics.h"
+#include "kernels/quantize.h"
 
 tri_norm_args tri_norm_of(const tri_walk *w, tri_mat x, tri_mat delta, const tri_weight *gain, const tri_weight *bias,
                           tri_mat out) {
@@ -404,6 +405,12 @@ tri_moe_experts_args tri_exchanged_experts_of(const tri_walk *w, const tri_layer
   a.accumulate = false;
   a.out = tri_rows(f->buf.all2all_y, rows);
   return a;
+}
+
+bool tri_dispatch_rounds(const tri_walk *w, const tri_moe_experts_args *experts) {
+  const tri_weight *up = &experts->up;
+  bool in_groups = tri_weight_is_blocked(up) && up->groups.cols == TRI_INT8_GROUP;
+  return experts->rounds_rows && up->dtype == TRI_F8_E4M3 && in_groups && !w->f->cfg.model->moe.scale_input;
 }
 
 tri_moe_experts_args tri_hot_experts_of(const tri_walk *w, const tri_layer *y, tri_mat in) {

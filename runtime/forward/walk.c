@@ -250,6 +250,12 @@ static bool runs(const tri_walk *w) {
 }
 static bool records(const tri_walk *w) { return w->st == TRI_OK && w->mode == TRI_WALK_RECORD; }
 
+/* Fails a walk of any kind that would call a communicator on the side stream. The kernels of one count their rounds on
+ * the device, as if they followed each other, and ranks would not keep the order of two streams. */
+static void stay_on_main(tri_walk *w) {
+  if (w->on_side && w->st == TRI_OK) w->st = TRI_CORRUPT;
+}
+
 void tri_emit_host_experts(tri_walk *w, const tri_layer *y, tri_moe_experts_args a) {
   if (runs(w)) tri_host_experts_launch(w->f->host_experts, y->local, &a);
   const void *reads[] = {TRI_READS_moe_experts(&a)}, *writes[] = {TRI_WRITES_moe_experts(&a)};
@@ -260,6 +266,7 @@ void tri_emit_sum(tri_walk *w, tri_mat m) {
   tri_comm *c = w->f->cfg.tensor;
   size_t count = (size_t)m.rows * (size_t)m.cols;
   if (w->f->cfg.shard.p.tp == 1) return;
+  stay_on_main(w);
   if (runs(w) && m.dtype == TRI_BF16)
     w->st = tri_comm_all_reduce_bf16(c, (uint16_t *)m.data, count);
   else if (runs(w))
@@ -272,6 +279,7 @@ void tri_emit_sum(tri_walk *w, tri_mat m) {
 
 void tri_emit_all_gather(tri_walk *w, const void *send, void *recv, size_t bytes) {
   tri_comm *c = w->f->cfg.tensor;
+  stay_on_main(w);
   if (runs(w)) w->st = tri_comm_all_gather(c, send, recv, bytes);
   if (records(w)) note_move(w, send, recv);
 }
@@ -280,6 +288,7 @@ void tri_emit_all_gather(tri_walk *w, const void *send, void *recv, size_t bytes
 void tri_emit_send(tri_walk *w, const void *buf, size_t bytes, int peer, int tag) {
   tri_comm *c = w->f->cfg.tensor;
   tri_comm_req req = {0};
+  stay_on_main(w);
   if (runs(w)) w->st = tri_comm_isend(c, buf, bytes, peer, tag, &req);
   if (runs(w)) w->st = tri_comm_wait(c, &req);
   if (records(w)) note_move(w, buf, NULL);
@@ -287,6 +296,7 @@ void tri_emit_send(tri_walk *w, const void *buf, size_t bytes, int peer, int tag
 
 void tri_emit_recv(tri_walk *w, void *buf, size_t bytes, int peer, int tag) {
   tri_comm *c = w->f->cfg.tensor;
+  stay_on_main(w);
   if (runs(w)) w->st = tri_comm_recv(c, buf, bytes, peer, tag);
   if (records(w)) note_move(w, NULL, buf);
 }
@@ -307,14 +317,17 @@ static tri_status dispatch(tri_forward *f, const void *x, int from, const tri_mo
 }
 
 /* A record holds for rows that are routed on their way, too: what routing reads is there until then. */
-void tri_emit_dispatch(tri_walk *w, tri_all2all_form form, tri_mat x, int from, const tri_moe_route_args *route) {
+void tri_emit_dispatch(tri_walk *w, tri_all2all_form form, bool rounds, tri_mat x, int from,
+                       const tri_moe_route_args *route) {
   tri_forward *f = w->f;
   const tri_buffers *b = &f->buf;
   tri_all2all_rows all = {
       .x = b->all2all_x.data, .experts = (int32_t *)b->all2all_experts.data, .weights = b->all2all_weights.data};
+  stay_on_main(w);
   if (runs(w)) {
     show_exchange(w, TRI_IN_DISPATCH);
     tri_all2all_use(f->cfg.all2all, form);
+    tri_all2all_round(f->cfg.all2all, rounds);
     w->st = dispatch(f, tri_rows_from(x, from).data, from, route, &all);
     if (w->st == TRI_OK) show_exchange(w, TRI_NO_ALL2ALL);
   }
@@ -327,6 +340,7 @@ void tri_emit_combine(tri_walk *w, tri_mat out, int from, bool accumulate) {
   tri_forward *f = w->f;
   const float *y = f->buf.all2all_y.data;
   float *to = out.data ? out.data + (size_t)from * (size_t)out.ld : NULL;
+  stay_on_main(w);
   if (runs(w)) {
     show_exchange(w, TRI_IN_COMBINE);
     w->st = tri_all2all_combine(f->cfg.all2all, y, to, accumulate);

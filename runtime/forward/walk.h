@@ -102,8 +102,10 @@ void tri_emit_all_gather(tri_walk *w, const void *send, void *recv, size_t bytes
 void tri_emit_send(tri_walk *w, const void *buf, size_t bytes, int peer, int tag);
 void tri_emit_recv(tri_walk *w, void *buf, size_t bytes, int peer, int tag);
 /* Rows `from` on of this shard to the ranks that have their experts, and their results; how many of each data-parallel
- * rank the forward pass knows (exchanged). route: not NULL where they have not been routed yet. See comm/all2all.h. */
-void tri_emit_dispatch(tri_walk *w, tri_all2all_form form, tri_mat x, int from, const tri_moe_route_args *route);
+ * rank the forward pass knows (exchanged). rounds: they may travel rounded. route: not NULL where they have not been
+ * routed yet. See comm/all2all.h. */
+void tri_emit_dispatch(tri_walk *w, tri_all2all_form form, bool rounds, tri_mat x, int from,
+                       const tri_moe_route_args *route);
 void tri_emit_combine(tri_walk *w, tri_mat out, int from, bool accumulate);
 void tri_emit_copy_rows(tri_walk *w, void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
                         size_t rows);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* All-reduces, transfers and the exchange of experts' rows over the devices of this host: kernels that write to each
- * other's memory, and NCCL behind them.
+/* All-reduces, gathers, transfers and the exchange of experts' rows over the devices of this host: kernels that write
+ * to each other's memory, and NCCL behind them.
  *
  *   device_comm --fork N [--rounds R] [--bench]
  *
@@ -440,6 +440,7 @@ static int run_rank(tri_shm *shm, int rank, int size, bool bench) {
   if (code) return code;
   if (bench) {
     dc_bench(d);
+    dc_bench_gathers(d);
     disconnect(d);
     if ((code = connect(d, TRI_COMM_TRANSFERS, NULL))) return code;
     dc_bench_transfers(d);
@@ -454,6 +455,7 @@ static int run_rank(tri_shm *shm, int rank, int size, bool bench) {
   run(d, "chosen", test_chosen);
   run(d, "late", test_late);
   run(d, "storm", dc_test_storm);
+  run(d, "gathers", dc_test_gathers);
   disconnect(d);
   if ((code = connect(d, TRI_COMM_SUMS, NULL))) return code;
   run(d, "timeout", test_timeout);

@@ -37,6 +37,9 @@ cudaGraphExec_t dc_record(dc_rank *d, void (*launch)(dc_rank *d, void *arg), voi
 void dc_bench(dc_rank *d);      /* device_bench.c */
 void dc_test_storm(dc_rank *d); /* device_storm.c */
 
+void dc_test_gathers(dc_rank *d); /* device_all_gather.c */
+void dc_bench_gathers(dc_rank *d);
+
 /* device_mailbox.c, with a communicator for transfers in d->comm. */
 void dc_test_transfers(dc_rank *d);
 void dc_test_no_message(dc_rank *d);

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The time of a dispatch and a combine where one follows the other in a recorded graph: over peers' memory, by NCCL's
- * all-gathers and reduce-scatter, and ncclAlltoAll of as many bytes there and back. The median of some replays, of the
- * slowest rank each. Rows of bf16, eight random ones of 64 experts each. */
+/* The time of a dispatch and a combine where one follows the other in a recorded graph: over peers' memory, with rows
+ * as they are and with rows that travel rounded, by NCCL's all-gathers and reduce-scatter, and ncclAlltoAll of as many
+ * bytes there and back. Then that of a dispatch alone, whole and rounded: a combine of one row without experts follows,
+ * as every round has one; `none` is a round of such a row. The median of some replays, of the slowest rank each. Rows
+ * of bf16, eight random ones of 64 experts each. */
 #include <dlfcn.h>
 #include <math.h>
 #include <nccl.h>
@@ -10,7 +12,7 @@
 #include "tests/comm/device_rows.h"
 
 enum { CALLS = 24, REPEATS = 9, EXPERTS = 64, TOP_K = 8, MOST_ROWS = 1024 };
-enum way { PEERS, ALL_GATHER, ALL_TO_ALL, WAYS };
+enum way { PEERS, PEERS_ROUNDED, ALL_GATHER, ALL_TO_ALL, DISPATCH, DISPATCH_ROUNDED, NO_ROWS, WAYS };
 
 /* The library's own all-to-all, which the project has no other use for; without it, NULL. */
 struct library {
@@ -28,6 +30,7 @@ struct bench {
   char *x, *all_x;
   int32_t *experts, *all_experts;
   float *weights, *all_weights, *y, *out;
+  int32_t *no_experts; /* of a row of each rank */
 };
 
 static void open_library(dc_rank *d, struct library *l) {
@@ -51,17 +54,47 @@ static void close_library(struct library *l) {
 
 /* ---- the ways ---- */
 
-static void run_peers(dc_rank *d, const struct bench *b) {
+static void dispatch(dc_rank *d, const struct bench *b, bool rounded) {
   const tri_rows_dispatch there = {.rows = b->rows,
                                    .stride = b->stride,
                                    .x = b->x,
                                    .experts = b->experts,
                                    .weights = b->weights,
+                                   .rounded = rounded,
                                    .all = {b->all_x, b->all_experts, b->all_weights}};
+  DC_MUST(tri_comm_dispatch(d->comm, &there) == TRI_OK);
+}
+
+static void combine(dc_rank *d, const struct bench *b) {
   const tri_rows_combine back = {
       .rows = b->rows, .all_experts = b->all_experts, .stride = b->stride, .y = b->y, .out = b->out};
-  DC_MUST(tri_comm_dispatch(d->comm, &there) == TRI_OK);
   DC_MUST(tri_comm_combine(d->comm, &back) == TRI_OK);
+}
+
+static const int32_t one_each[TRI_ROWS_RANKS] = {1, 1, 1, 1, 1, 1, 1, 1};
+
+static void combine_nothing(dc_rank *d, const struct bench *b) {
+  const tri_rows_combine back = {.rows = one_each, .all_experts = b->no_experts, .stride = 1, .y = b->y, .out = b->out};
+  DC_MUST(tri_comm_combine(d->comm, &back) == TRI_OK);
+}
+
+static void run_peers(dc_rank *d, const struct bench *b) {
+  dispatch(d, b, b->way == PEERS_ROUNDED);
+  combine(d, b);
+}
+
+static void run_dispatch(dc_rank *d, const struct bench *b) {
+  dispatch(d, b, b->way == DISPATCH_ROUNDED);
+  combine_nothing(d, b);
+}
+
+static void run_nothing(dc_rank *d, const struct bench *b) {
+  struct bench one = *b;
+  for (int r = 0; r < d->host->size; r++) one.rows[r] = 1;
+  one.stride = 1;
+  one.experts = b->no_experts;
+  dispatch(d, &one, false);
+  combine_nothing(d, b);
 }
 
 static void run_all_gather(dc_rank *d, const struct bench *b) {
@@ -83,7 +116,9 @@ static void run_all_to_all(dc_rank *d, const struct bench *b) {
 
 static void run_once(dc_rank *d, const struct bench *b) {
   static void (*const ways[])(dc_rank *, const struct bench *) = {
-      [PEERS] = run_peers, [ALL_GATHER] = run_all_gather, [ALL_TO_ALL] = run_all_to_all};
+      [PEERS] = run_peers,           [PEERS_ROUNDED] = run_peers, [ALL_GATHER] = run_all_gather,
+      [ALL_TO_ALL] = run_all_to_all, [DISPATCH] = run_dispatch,   [DISPATCH_ROUNDED] = run_dispatch,
+      [NO_ROWS] = run_nothing};
   ways[b->way](d, b);
 }
 
@@ -139,12 +174,16 @@ static void make_bench(dc_rank *d, struct bench *b, int hidden) {
   for (int r = 0; r < ranks; r++) b->cfg.first_slot[r] = r * each;
   for (int r = 0; r < ranks; r++) b->cfg.end_slot[r] = r + 1 < ranks ? (r + 1) * each : EXPERTS;
   size_t rows = (size_t)ranks * MOST_ROWS, ids = rows * TOP_K * 4, floats = rows * (size_t)hidden * 4;
-  void *at[] = {&b->x, &b->all_x, &b->experts, &b->all_experts, &b->weights, &b->all_weights, &b->y, &b->out};
-  size_t sizes[] = {floats / 2, floats / 2, ids, ids, ids, ids, floats, floats};
+  void *at[] = {&b->x,           &b->all_x, &b->experts, &b->all_experts, &b->weights,
+                &b->all_weights, &b->y,     &b->out,     &b->no_experts};
+  size_t sizes[] = {floats / 2, floats / 2, ids, ids, ids, ids, floats, floats, (size_t)ranks * TOP_K * 4};
   for (size_t i = 0; i < sizeof at / sizeof *at; i++) {
     DC_MUST(cudaMalloc((void **)at[i], sizes[i]) == cudaSuccess);
     DC_MUST(cudaMemset(*(void **)at[i], 0, sizes[i]) == cudaSuccess);
   }
+  enum { SOME = 0x3c /* as each byte of a BF16, a number */ };
+  DC_MUST(cudaMemset(b->x, SOME, floats / 2) == cudaSuccess);
+  DC_MUST(cudaMemset(b->no_experts, 0xff, (size_t)ranks * TOP_K * 4) == cudaSuccess);
   int32_t *slots = (int32_t *)d->mine;
   for (int i = 0; i < MOST_ROWS * TOP_K; i++)
     slots[i] = (int32_t)(dc_mix((uint32_t)(i + 100000 * d->host->rank)) % EXPERTS);
@@ -152,7 +191,7 @@ static void make_bench(dc_rank *d, struct bench *b, int hidden) {
 }
 
 static void free_bench(const struct bench *b) {
-  void *all[] = {b->x, b->all_x, b->experts, b->all_experts, b->weights, b->all_weights, b->y, b->out};
+  void *all[] = {b->x, b->all_x, b->experts, b->all_experts, b->weights, b->all_weights, b->y, b->out, b->no_experts};
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) cudaFree(all[i]);
 }
 
@@ -162,7 +201,7 @@ static void bench_rows(dc_rank *d, struct bench *b, int rows) {
   for (int r = 0; r < d->host->size; r++) b->rows[r] = rows;
   for (b->way = PEERS; b->way < WAYS; b->way++) {
     double us = b->way != ALL_TO_ALL || b->library.comm ? time_calls(d, b) : 0;
-    if (!d->host->rank) us > 0 ? printf(" %12.1f", us) : printf(" %12s", "-");
+    if (!d->host->rank) us > 0 ? printf(" %12.2f", us) : printf(" %12s", "-");
   }
   if (!d->host->rank) puts("");
   fflush(stdout);
@@ -171,8 +210,10 @@ static void bench_rows(dc_rank *d, struct bench *b, int rows) {
 void dc_bench_rows(dc_rank *d, dc_rows_connect connect, dc_rows_disconnect disconnect) {
   static const int hidden[] = {2048, 7168}, rows[] = {1, 4, 16, 64, 256, 1024};
   if (!d->host->rank)
-    printf("us for dispatch and combine of a shard's rows, %d in a graph, median of %d\n%7s %6s %12s %12s %12s\n",
-           CALLS, REPEATS, "hidden", "rows", "coordinated", "allgather", "ncclAlltoAll");
+    printf("us for dispatch and combine of a shard's rows, and for dispatch alone, %d in a graph, median of %d\n"
+           "%7s %6s %12s %12s %12s %12s %12s %12s %12s\n",
+           CALLS, REPEATS, "hidden", "rows", "coordinated", "rounded", "allgather", "ncclAlltoAll", "dispatch",
+           "rounded", "none");
   for (size_t h = 0; h < sizeof hidden / sizeof *hidden; h++) {
     struct bench b;
     make_bench(d, &b, hidden[h]);

@@ -52,6 +52,15 @@ static void no_destroy(tri_comm *c) { (void)c; }
 static const tri_comm_ops host_ops = {
     .name = "host", .all_reduce = all_reduce, .all_gather = all_gather, .wait = no_wait, .destroy = no_destroy};
 
+/* The other rank votes as this one does. */
+static tri_status double_votes(tri_comm *c, float *buf, size_t count) {
+  for (size_t i = 0; i < count; i++) buf[i] *= (float)c->size;
+  return TRI_OK;
+}
+
+static const tri_comm_ops sum_ops = {
+    .name = "sum", .all_reduce = double_votes, .all_gather = all_gather, .wait = no_wait, .destroy = no_destroy};
+
 /* ---- the column's, on the device ---- */
 
 /* Gives of the other rank neither numbers nor experts. */
@@ -268,6 +277,204 @@ START_TEST(a_lost_peer) {
 }
 END_TEST
 
+/* ---- rows that travel rounded ---- */
+
+static int num_dispatched, num_rounded;
+
+static tri_status note_dispatch(tri_comm *c, const tri_rows_dispatch *a) {
+  (void)c;
+  num_dispatched++;
+  num_rounded += a->rounded;
+  return TRI_OK;
+}
+static tri_status note_combine(tri_comm *c, const tri_rows_combine *a) {
+  (void)c;
+  (void)a;
+  return TRI_OK;
+}
+static const tri_comm_ops noting_ops = {.name = "noting",
+                                        .dispatch = note_dispatch,
+                                        .combine = note_combine,
+                                        .all_gather = gather_own,
+                                        .destroy = no_destroy};
+
+/* Returns whether a dispatch's rows travel rounded where that is wished for. */
+static bool travels_rounded(tri_dtype type, int hidden, tri_all2all_form form) {
+  static const int32_t first_rank[] = {0, 1}, rows[] = {1, 1}, slots[] = {0};
+  static float x[256], all_x[2 * 256], weights[1], all_weights[2];
+  int32_t all_experts[2];
+  const tri_all2all_rows all = {all_x, all_experts, all_weights};
+  tri_comm comm = {.ops = &noting_ops, .size = SHARDS};
+  tri_all2all_config c = {.column = &comm,
+                          .stage = &comm,
+                          .tp = 1,
+                          .dp = SHARDS,
+                          .max_rows = 1,
+                          .device = true,
+                          .type = type,
+                          .hidden = hidden,
+                          .top_k = 1,
+                          .num_experts = 2,
+                          .etp = 1,
+                          .first_rank = first_rank};
+  tri_all2all *e;
+  num_dispatched = num_rounded = 0;
+  ck_assert_int_eq(tri_all2all_create(&c, &e, NULL), TRI_OK);
+  tri_all2all_use(e, form);
+  for (int wished = 0; wished < 3; wished++) { /* a wish holds until the next */
+    if (wished) tri_all2all_round(e, wished == 1);
+    ck_assert_int_eq(tri_all2all_dispatch(e, rows, x, slots, weights, &all), TRI_OK);
+    ck_assert(wished == 1 || num_rounded <= 1);
+  }
+  ck_assert_int_eq(num_dispatched, form == TRI_ALL2ALL_COORDINATED ? 3 : 0);
+  tri_all2all_destroy(e);
+  return num_rounded == 1;
+}
+
+START_TEST(rows_travel_rounded) {
+  ck_assert(travels_rounded(TRI_BF16, 256, TRI_ALL2ALL_COORDINATED));
+  ck_assert(!travels_rounded(TRI_BF16, 192, TRI_ALL2ALL_COORDINATED)); /* no whole groups */
+  ck_assert(!travels_rounded(TRI_F16, 256, TRI_ALL2ALL_COORDINATED));
+  ck_assert(!travels_rounded(TRI_F32, 256, TRI_ALL2ALL_COORDINATED));
+  ck_assert(!travels_rounded(TRI_BF16, 256, TRI_ALL2ALL_ALLGATHER));
+}
+END_TEST
+
+/* ---- a step whose experts round their rows ---- */
+
+static int num_wishes, num_rounding_wishes;
+
+void __real_tri_all2all_round(tri_all2all *e, bool rounds);
+void __wrap_tri_all2all_round(tri_all2all *e, bool rounds);
+void __wrap_tri_all2all_round(tri_all2all *e, bool rounds) {
+  num_wishes++;
+  num_rounding_wishes += rounds;
+  __real_tri_all2all_round(e, rounds);
+}
+
+#define X(op)                                                                                                          \
+  static void op##_left_out(tri_backend *be, const tri_op_plan *plan, const tri_##op##_args *a) {                      \
+    (void)be;                                                                                                          \
+    (void)plan;                                                                                                        \
+    (void)a;                                                                                                           \
+  }
+TRI_OP_LIST(X)
+#undef X
+
+static void prefer_fp8(tri_backend *be) {
+  prepare(be);
+  be->prefers_fp8 = true;
+}
+
+/* Returns for how many dispatches of a step that is wished, of all, if the backend rounds rows from so many of each
+ * expert on. Nothing is computed: the host rounds no rows to FP8, and the checkpoint's blocks have other columns. */
+static int rounding_wishes(int from, int *all) {
+  static struct kit k;
+  tri_mat logits;
+  tri_encoder_output output;
+  column = (struct column){0};
+  kit_config config = {.checkpoint = "fp8_deepseek_v3",
+                       .backend = "ref",
+                       .p = {.tp = 1, .pp = 1, .dp = SHARDS, .ep = SHARDS},
+                       .ops = &host_ops,
+                       .all2all = TRI_ALL2ALL_COORDINATED,
+                       .quantization = TRI_QUANTIZE_FP8,
+                       .prepare = prefer_fp8};
+  ck_assert(make_kit(&k, &config));
+  tri_backend_ops ops = k.be->ops;
+  for (int l = 0; l < k.e->shard.layers.count; l++)
+    k.e->weights->layers[l].w[TRI_W_EXPERT_UP].groups.cols = TRI_INT8_GROUP;
+  k.be->rounds_fp8_experts_from = from;
+#define X(op) k.be->ops.op##_launch = op##_left_out;
+  TRI_OP_LIST(X)
+#undef X
+  build(&k, 0);
+  num_wishes = num_rounding_wishes = 0;
+  ck_assert_int_eq(tri_forward_run(k.e->forward, k.e->batch, 0, &logits, &output), TRI_OK);
+  k.be->ops = ops;
+  free_kit(&k);
+  *all = num_wishes;
+  return num_rounding_wishes;
+}
+
+/* ---- the measurement ---- */
+
+static bool has_wide_blocks; /* experts of the checkpoint */
+
+bool __real_tri_stored_form_find(const tri_model_config *c, const tri_shard *s, const tri_checkpoint *ckpt,
+                                 tri_weight_id id, int layer, tri_dtype dtype, tri_groups *groups);
+bool __wrap_tri_stored_form_find(const tri_model_config *c, const tri_shard *s, const tri_checkpoint *ckpt,
+                                 tri_weight_id id, int layer, tri_dtype dtype, tri_groups *groups);
+bool __wrap_tri_stored_form_find(const tri_model_config *c, const tri_shard *s, const tri_checkpoint *ckpt,
+                                 tri_weight_id id, int layer, tri_dtype dtype, tri_groups *groups) {
+  bool found = __real_tri_stored_form_find(c, s, ckpt, id, layer, dtype, groups);
+  if (found && has_wide_blocks && id == TRI_W_EXPERT_UP) groups->cols = TRI_INT8_GROUP;
+  return found;
+}
+
+static void round_sixteen(tri_backend *be) {
+  prefer_fp8(be);
+  be->rounds_fp8_experts_from = 16;
+}
+
+/* 4, 16 and 32 rows of two ranks are as many for each of 6 experts with 3 choices of a row: the latter two sizes travel
+ * rounded, in both forms. */
+START_TEST(what_travels_rounded_is_measured_so) {
+  static struct kit k;
+  kit_config config = {.checkpoint = "fp8_deepseek_v3",
+                       .backend = "ref",
+                       .p = {.tp = 1, .pp = 1, .dp = SHARDS, .ep = SHARDS},
+                       .ops = &sum_ops,
+                       .all2all = TRI_ALL2ALL_FORMS,
+                       .quantization = TRI_QUANTIZE_FP8,
+                       .prepare = round_sixteen};
+  for (int wide = 0; wide < 2; wide++) {
+    column = (struct column){0};
+    has_wide_blocks = wide;
+    num_wishes = num_rounding_wishes = 0;
+    ck_assert(make_kit(&k, &config));
+    ck_assert_int_eq(num_wishes, 3 * TRI_ALL2ALL_FORMS);
+    ck_assert_int_eq(num_rounding_wishes, wide ? 2 * TRI_ALL2ALL_FORMS : 0);
+    free_kit(&k);
+  }
+  has_wide_blocks = false;
+}
+END_TEST
+
+/* As many rows as all ranks have, those that only some have included, decide: 10 of 3 choices each, of 6 experts. */
+START_TEST(rows_of_a_step_travel_rounded) {
+  int all;
+  ck_assert_int_gt(rounding_wishes(5, &all), 0);
+  ck_assert_int_eq(num_rounding_wishes, all);
+  ck_assert_int_eq(rounding_wishes(6, &all), 0);
+  ck_assert_int_gt(all, 0);
+}
+END_TEST
+
+/* Rows may travel rounded if experts round them as they come, in groups of the same length. */
+START_TEST(which_experts_round) {
+  static float scale;
+  tri_model_config model = {0};
+  tri_forward f = {.cfg.model = &model};
+  tri_walk w = {.f = &f};
+  const tri_groups groups = {.rows = 128, .cols = TRI_INT8_GROUP};
+  const tri_moe_experts_args rounds = {.rounds_rows = true,
+                                       .up = {.scale = &scale, .dtype = TRI_F8_E4M3, .groups = groups}};
+  tri_moe_experts_args a = rounds;
+  ck_assert(tri_dispatch_rounds(&w, &a));
+  a.rounds_rows = false; /* few rows */
+  ck_assert(!tri_dispatch_rounds(&w, &a));
+  a = rounds;
+  a.up.groups = (tri_groups){0}; /* a scale for each row */
+  ck_assert(!tri_dispatch_rounds(&w, &a));
+  a = rounds;
+  a.up.dtype = TRI_I8;
+  ck_assert(!tri_dispatch_rounds(&w, &a));
+  model.moe.scale_input = true; /* rows are multiplied before they are rounded */
+  ck_assert(!tri_dispatch_rounds(&w, &rounds));
+}
+END_TEST
+
 /* ---- slots and bytes ---- */
 
 static tri_all2all_config config_of(int tp, int dp, int etp, const int32_t *first_rank, int slots) {
@@ -323,6 +530,10 @@ Suite *suite_all2all_peers(void) {
   tcase_add_test(tc, what_cannot_be_is_refused);
   tcase_add_test(tc, both_forms_compute_the_same);
   tcase_add_test(tc, a_lost_peer);
+  tcase_add_test(tc, rows_travel_rounded);
+  tcase_add_test(tc, rows_of_a_step_travel_rounded);
+  tcase_add_test(tc, what_travels_rounded_is_measured_so);
+  tcase_add_test(tc, which_experts_round);
   tcase_add_test(tc, slots_of_a_column);
   tcase_add_test(tc, boxes_are_counted);
   suite_add_tcase(s, tc);

@@ -201,12 +201,33 @@ START_TEST(branches) {
 }
 END_TEST
 
+/* No communicator is called between the side stream's begin and end, in no kind of walk. */
+START_TEST(no_sum_on_the_side) {
+  static float x[4];
+  tri_model_config model = {0};
+  tri_comm comm = {.ops = &both, .size = 2};
+  tri_forward f = {.cfg = {.model = &model, .tensor = &comm, .shard.p.tp = 2}};
+  const tri_mat m = {x, 1, 4, 4, TRI_F32};
+  memset(&notes, 0, sizeof notes);
+  notes.runs = true;
+  for (int side = 0; side < 2; side++)
+    for (int plans = 0; plans < 2; plans++) {
+      tri_walk w = {.mode = plans ? TRI_WALK_PLAN : TRI_WALK_RUN, .f = &f, .on_side = side};
+      tri_emit_sum(&w, m);
+      ck_assert_int_eq(w.st, side ? TRI_CORRUPT : TRI_OK);
+    }
+  ck_assert_int_eq(notes.f32, 1);
+  notes.runs = false;
+}
+END_TEST
+
 Suite *suite_bf16_sums(void) {
   Suite *s = suite_create("bf16_sums");
   TCase *tc = tcase_create("steps");
   tcase_set_timeout(tc, 60);
   tcase_add_test(tc, long_sums);
   tcase_add_test(tc, rows_are_padded);
+  tcase_add_test(tc, no_sum_on_the_side);
   tcase_add_test(tc, none_where_it_is_off_or_lacking);
   tcase_add_test(tc, branches);
   suite_add_tcase(s, tc);

@@ -28,6 +28,13 @@
  *
  * Relaxed accesses are enough, for the reasons that exchange/all_reduce.h gives.
  *
+ * A row that travels as e4m3 (kernels/expert_rows.h) takes the first part of the same place. All ranks know beforehand
+ * how the rows of a round travel, so that the receiver awaits, and fills again, the vectors that its sender writes and
+ * no others. Codes and scales are words like all others: each of them says by itself that it is there, in whatever
+ * order they come, and `sendable` keeps the empty one from being sent. The sender writes all four words of a vector of
+ * scales, zeros after the last scale, and the receiver awaits all four before it fills the vector again: a word that
+ * came later would stay, and be taken for one of the next round but one.
+ *
  * The rounds are counted on the device: by `dispatch` when a round's rows have come, by `combine` when its results were
  * asked for. Of two kernels that follow each other neither writes the counter that it reads, so blocks need not meet. A
  * wait that fails ends all rounds to come: their kernels do nothing. */
@@ -63,7 +70,8 @@ typedef struct tri_cuda_all2all {
 
 /* exchange/dispatch.cu; num_sms: multiprocessors of this device. */
 void tri_cuda_all2all_dispatch(cudaStream_t stream, const tri_cuda_all2all *e, const tri_rows_dispatch *a, int num_sms);
-bool tri_cuda_all2all_routes(const tri_moe_route_args *route); /* a dispatch can have it */
+bool tri_cuda_all2all_routes(const tri_moe_route_args *route);                       /* a dispatch can have it */
+bool tri_cuda_all2all_rounds(const tri_cuda_all2all *e, const tri_rows_dispatch *d); /* its rows can be rounded */
 /* exchange/combine.cu */
 void tri_cuda_all2all_combine(cudaStream_t stream, const tri_cuda_all2all *e, const tri_rows_combine *a, int num_sms);
 /* Load the kernels: a first launch would wait for those that run. */

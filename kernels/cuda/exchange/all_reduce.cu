@@ -5,9 +5,7 @@
  * theirs. No thread reads what another one of its block received, so that nothing but the count of rounds needs a
  * barrier. Sums are added in the order of the ranks, the own addend among them, whichever comes first: every rank gets
  * the same bits. */
-#include "kernels/cuda/device/device.cuh"
-#include "kernels/cuda/exchange/peers.cuh"
-#include "kernels/cuda/exchange/all_reduce.h"
+#include "kernels/cuda/exchange/rounds.cuh"
 
 __device__ static inline uint4 sendable(float4 v) {
   return sendable(make_uint4(__float_as_uint(v.x), __float_as_uint(v.y), __float_as_uint(v.z), __float_as_uint(v.w)));
@@ -49,49 +47,7 @@ __device__ static inline void store_vector(const span &b, int i, float4 v) {
   if (left > 3) b.data[at + 3] = v.w;
 }
 
-/* ---- rounds ---- */
-
-/* Returns the memory in which this block receives in this round. */
-__device__ static inline uint4 *half_of(char *memory, uint32_t round) {
-  return (uint4 *)(memory + ((size_t)blockIdx.x * 2 + round % 2) * TRI_CUDA_REDUCE_HALF_BYTES);
-}
-
-static constexpr uint32_t ENDED = 0xffffffffu; /* in the place of a round: nothing comes any more */
-
-/* All threads have read the round; what was read stays good, since no other thread counts for this block. The highest
- * bit is left out, so that no count is ENDED; halves still alternate when it wraps. */
-__device__ static inline void count_round(const tri_cuda_reduce &r, uint32_t round) {
-  __syncthreads();
-  if (!threadIdx.x) r.rounds[blockIdx.x] = (round + 1) & ~(1u << 31);
-}
-
-/* A peer has not come, or the host has put an end to it: launches to come are not to wait once more. */
-__device__ static inline void end_rounds(const tri_cuda_reduce &r) { r.rounds[blockIdx.x] = ENDED; }
-
-__device__ static inline void send(const tri_cuda_reduce &r, uint32_t round, int to, int slot, uint4 v) {
-  put(half_of(r.memory[to], round) + slot, v);
-}
-
-/* v[k] = what rank k leaves at from + k * room, for the ranks below `until` but this one; the places are empty
- * afterwards. v[rank] is set already. */
-template <int RANKS>
-__device__ static inline bool receive(const tri_cuda_reduce &r, uint4 *from, int room, int until, uint4 (&v)[RANKS],
-                                      patience *p) {
-  bool all;
-  do {
-    all = true;
-#pragma unroll
-    for (int k = 0; k < RANKS; k++)
-      if (k != r.rank && k < until) v[k] = look(from + k * room);
-#pragma unroll
-    for (int k = 0; k < RANKS; k++) all &= has_come(v[k]) | (k >= until);
-  } while (!all && may_go_on(r.error, r.limit_ns, p));
-  if (!all) end_rounds(r);
-#pragma unroll
-  for (int k = 0; k < RANKS; k++)
-    if (all && k != r.rank && k < until) make_empty(from + k * room);
-  return all;
-}
+/* ---- sums ---- */
 
 template <int RANKS> __device__ static inline float4 sum_of(const uint4 (&v)[RANKS]) {
   float4 s = floats(v[0]);
@@ -196,24 +152,6 @@ __global__ __launch_bounds__(TRI_CUDA_REDUCE_THREADS) static void two_shots(cons
 
 /* ---- host ---- */
 
-struct cut {
-  int vectors, part; /* all, and what a grid goes over */
-  int blocks, room;
-};
-
-/* Cuts `count` floats for a shape. room: vectors of one sender in a block's half, as many for each thread as the
- * busiest one has. Every rank comes to the same numbers: they follow from the shape and the count alone. */
-static cut cut_of(int size, tri_cuda_reduce_shape shape, size_t count) {
-  cut c = {};
-  c.vectors = (int)((count + 3) / 4);
-  c.part = shape.two_shots ? (c.vectors + size - 1) / size : c.vectors;
-  c.blocks = (c.part + shape.threads - 1) / shape.threads;
-  if (c.blocks > shape.blocks) c.blocks = shape.blocks;
-  int all = c.blocks * shape.threads;
-  c.room = (c.part + all - 1) / all * shape.threads;
-  return c;
-}
-
 bool tri_cuda_reduce_fits(const tri_cuda_reduce *r, tri_cuda_reduce_shape shape, size_t count) {
   if (count > TRI_CUDA_REDUCE_BYTES / sizeof(float)) return false;
   size_t rooms = (size_t)r->size * (shape.two_shots ? 2 : 1);
@@ -236,15 +174,13 @@ template <int RANKS> static cudaError_t load() {
   return e == cudaSuccess ? cudaFuncGetAttributes(&a, two_shots<RANKS>) : e;
 }
 
-#define SIZES(X) X(2) X(3) X(4) X(5) X(6) X(7) X(8)
-
 void tri_cuda_reduce_launch(cudaStream_t stream, const tri_cuda_reduce *r, tri_cuda_reduce_shape shape, float *buf,
                             size_t count) {
   span b = {buf, (int)count, (uintptr_t)buf % sizeof(uint4) == 0};
   switch (r->size) {
 #define X(n)                                                                                                           \
   case n: launch<n>(stream, r, shape, b); break;
-    SIZES(X)
+    RANK_COUNTS(X)
 #undef X
   }
 }
@@ -253,7 +189,7 @@ cudaError_t tri_cuda_reduce_load(int size) {
   switch (size) {
 #define X(n)                                                                                                           \
   case n: return load<n>();
-    SIZES(X)
+    RANK_COUNTS(X)
 #undef X
   }
   return cudaErrorInvalidValue;

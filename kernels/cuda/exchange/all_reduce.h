@@ -63,6 +63,13 @@ void tri_cuda_reduce_launch(cudaStream_t stream, const tri_cuda_reduce *r, tri_c
 /* Loads the kernels: a first launch would wait for those that run. */
 cudaError_t tri_cuda_reduce_load(int size);
 
+/* all_gather.cu: all[r * words ..] = own[0 .. words - 1] of rank r, bit by bit, in the same rounds. words > 0; a sum of
+ * one shot of tri_cuda_gather_floats(words) fits. */
+size_t tri_cuda_gather_floats(size_t words);
+void tri_cuda_gather_launch(cudaStream_t stream, const tri_cuda_reduce *r, tri_cuda_reduce_shape shape,
+                            const uint32_t *own, uint32_t *all, size_t words);
+cudaError_t tri_cuda_gather_load(int size);
+
 #ifdef __cplusplus
 }
 #endif

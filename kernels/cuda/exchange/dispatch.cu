@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Rows on their way to the ranks that have their experts; see exchange/all2all.h. */
 #include "kernels/cuda/exchange/all2all.cuh"
+#include "kernels/cuda/exchange/e4m3_rows.cuh"
 #include "kernels/cuda/moe/route.cuh"
 
 enum { BLOCK_THREADS = 256 };
@@ -49,14 +50,15 @@ __device__ static inline int count_ahead(int at, int end, int step) {
 
 /* A dispatch as its kernels see it. Rows are cut into `parts` of `length` vectors. x [rows[rank], hidden]: the own
  * rows; experts and weights [rows[rank], top_k]: their choices, which routing makes where it is part of the dispatch;
- * all: where this rank gets the rows, slots and weights of all ranks, stride rows for each. */
+ * all: where this rank gets the rows, slots and weights of all ranks, stride rows for each; sent: the vectors of a row
+ * that are cut, its codes where it travels rounded. */
 struct dispatch_args {
   const char *x;
   const int32_t *experts;
   const float *weights;
   tri_all2all_rows all;
   row_shape row;
-  int rows[TRI_ROWS_RANKS], stride, parts, length;
+  int rows[TRI_ROWS_RANKS], stride, parts, length, sent;
 };
 
 __device__ static inline size_t number_of(const dispatch_args &a, int rank, int row) {
@@ -247,22 +249,118 @@ __global__ __launch_bounds__(BLOCK_THREADS) static void dispatch_kernel(
   await_block(e, a, round, block - pushes);
 }
 
+/* ---- rounded rows: two vectors of bf16 become one of codes ---- */
+
+/* The elements of a lane's codes from `at` on, WARP apart; zeros after the row's end. */
+__device__ static inline void load_sixteens(const char *x, int at, int count, sixteen (&v)[AHEAD]) {
+#pragma unroll
+  for (int j = 0; j < AHEAD; j++) {
+    const uint4 *from = (const uint4 *)x + 2 * (at + j * WARP);
+    v[j] = {};
+    if (j < count) v[j] = {from[0], from[1]};
+  }
+}
+
+/* Sends a warp's part of a row, from vector `first` of its codes on, to the ranks of a set: codes, WARP vectors after
+ * WARP, and of each of those one vector of four scales. A row that this rank has an expert of stays as it is. Lane n
+ * has a scale of the vectors number n % GROUP_LANES. That of a group after the row's end is 0, and is sent too where
+ * its vector is. */
+__device__ static inline void push_rounded(const tri_cuda_all2all &e, const dispatch_args &a, uint32_t round, int row,
+                                           unsigned ranks, int first, int count, const sixteen (&v)[AHEAD]) {
+  const int lane = threadIdx.x % WARP, group = lane / GROUP_LANES, turn = lane % GROUP_LANES;
+  const bool has_scale = turn < AHEAD && first + turn * WARP < a.sent, has_own = ranks >> e.rank & 1;
+  const unsigned others = ranks & ~(1u << e.rank);
+  float scale = 0;
+#pragma unroll
+  for (int j = 0; j < AHEAD; j++) {
+    const int at = first + lane + j * WARP;
+    rounded_sixteen r = round_sixteen(v[j]);
+    if (turn == j) scale = r.scale;
+    for (int d = 1; d < e.cfg.ranks; d++) {
+      int to = (e.rank + d) % e.cfg.ranks;
+      if (others >> to & 1 && j < count) put(row_box(e, to, round, e.rank, row) + at, sendable(r.codes));
+    }
+    if (has_own) store_sixteen((uint4 *)row_in_all(a, e.rank, row) + 2 * at, v[j], j < count);
+  }
+  for (int d = 1; d < e.cfg.ranks; d++) {
+    int to = (e.rank + d) % e.cfg.ranks;
+    uint32_t *scales = (uint32_t *)(row_box(e, to, round, e.rank, row) + a.sent + first / WARP + turn) + group;
+    if (others >> to & 1 && has_scale) put(scales, sendable(__float_as_uint(scale)));
+  }
+}
+
+/* Fills v with what comes of codes, `step` vectors apart, and s with what comes of scales, as `receive` does with one
+ * of them: both are looked at before they are judged, so that they cost one latency. */
+__device__ static inline bool receive_rounded(const tri_cuda_all2all &e, uint4 *codes, int step, int count,
+                                              uint4 *scales, bool has_scales, uint4 (&v)[AHEAD], uint4 *s,
+                                              patience *p) {
+  bool all;
+  *s = nothing();
+#pragma unroll
+  for (int j = 0; j < AHEAD; j++) v[j] = nothing();
+  do {
+#pragma unroll
+    for (int j = 0; j < AHEAD; j++)
+      if (j < count && !has_come(v[j])) v[j] = look(codes + j * step);
+    if (has_scales && !has_come(*s)) *s = look(scales);
+    all = !has_scales | has_come(*s);
+#pragma unroll
+    for (int j = 0; j < AHEAD; j++) all &= (j >= count) | has_come(v[j]);
+  } while (!all && may_go_on(e.error, e.limit_ns, p));
+  if (!all) e.rounds->over = 1;
+#pragma unroll
+  for (int j = 0; j < AHEAD; j++)
+    if (all && j < count) make_empty(codes + j * step);
+  if (all && has_scales) make_empty(scales);
+  return all;
+}
+
+/* Widens a row that has travelled rounded on the way to its place, as await_row takes one that has not. A warp's codes
+ * number j, of WARP vectors, have the scales that its lane j gets. */
+template <int THREADS>
+__device__ static inline void await_rounded(const tri_cuda_all2all &e, const dispatch_args &a, uint32_t round,
+                                            int source, int row, int thread, patience p) {
+  const int lane = thread % WARP;
+  uint4 *box = row_box(e, e.rank, round, source, row), *to = (uint4 *)row_in_all(a, source, row);
+  for (int first = thread - lane; first < a.sent; first += AHEAD * THREADS) {
+    const int at = first + lane, count = count_ahead(at, a.sent, THREADS), whose = first + lane * THREADS;
+    const bool has_scales = lane < AHEAD && whose < a.sent;
+    uint4 v[AHEAD], s;
+    bool came = receive_rounded(e, box + at, THREADS, count, box + a.sent + whose / WARP, has_scales, v, &s, &p);
+    if (!__all_sync(ALL_LANES, came)) return;
+#pragma unroll
+    for (int j = 0; j < AHEAD; j++) {
+      const sixteen wide = widen_sixteen(v[j], scale_of_lane(s, j));
+      store_sixteen(to + 2 * (at + j * THREADS), wide, j < count);
+    }
+  }
+}
+
 /* ---- many rows; see all2all.cuh ---- */
 
 enum { TEAM = 128, TEAMS = MANY_THREADS / TEAM };
 
 /* Sends part number `piece` of stride * parts, by a warp. The table goes after the row's last part: who waits for the
  * row looks at its table alone until then. */
+template <bool ROUNDED>
 __device__ static inline void push_piece(const tri_cuda_all2all &e, const dispatch_args &a, uint32_t round, int piece) {
   const int row = piece / a.parts, part = piece % a.parts, lane = threadIdx.x % WARP;
   const size_t first = (size_t)row * (size_t)e.cfg.top_k;
   const choices own = {a.experts + first, a.weights + first, row < a.rows[e.rank]};
-  const int at = part * a.length + lane, end = own.is_there ? min((part + 1) * a.length, a.row.vectors) : 0;
+  const int at = part * a.length + lane, end = own.is_there ? min((part + 1) * a.length, a.sent) : 0;
   const int count = count_ahead(at, end, WARP);
-  uint4 v[AHEAD];
-  load_vectors<WARP>(a, a.x + (size_t)row * (size_t)a.row.bytes, at, count, v);
-  const unsigned ranks = own.is_there ? ranks_with(e, own.slots) : 0;
-  push_vectors<WARP>(e, a, round, row, ranks, at, count, v);
+  const char *x = a.x + (size_t)row * (size_t)a.row.bytes;
+  if constexpr (ROUNDED) {
+    sixteen v[AHEAD];
+    load_sixteens(x, at, count, v);
+    const unsigned ranks = own.is_there ? ranks_with(e, own.slots) : 0;
+    if (ranks) push_rounded(e, a, round, row, ranks, at - lane, count, v);
+  } else {
+    uint4 v[AHEAD];
+    load_vectors<WARP>(a, x, at, count, v);
+    const unsigned ranks = own.is_there ? ranks_with(e, own.slots) : 0;
+    push_vectors<WARP>(e, a, round, row, ranks, at, count, v);
+  }
   if (part == a.parts - 1) push_table<WARP>(e, a, round, row, own.is_there || !row, lane, own);
 }
 
@@ -299,6 +397,7 @@ __device__ static inline bool await_table(const tri_cuda_all2all &e, const dispa
  * (ranks - 1) rows this team takes number `first` and every `step`-th after it. is_wanted: in shared memory, [2] of the
  * team. One of them is written while the other one may still be read, and a team that writes one again has met since
  * all have read it. */
+template <bool ROUNDED>
 __device__ static inline void await_rows(const tri_cuda_all2all &e, const dispatch_args &a, uint32_t round, int first,
                                          int step, team t, bool *is_wanted) {
   const int peers = e.cfg.ranks - 1, rows = a.stride * peers;
@@ -311,11 +410,17 @@ __device__ static inline void await_rows(const tri_cuda_all2all &e, const dispat
       if (!t.thread) is_wanted[turn] = has_own;
     }
     t.meet();
-    if (is_wanted[turn]) await_row<TEAM, true>(e, a, round, source, row, t.thread, p);
+    if (!is_wanted[turn]) continue;
+    if (ROUNDED)
+      await_rounded<TEAM>(e, a, round, source, row, t.thread, p);
+    else
+      await_row<TEAM, true>(e, a, round, source, row, t.thread, p);
   }
 }
 
-/* Grid: many_blocks, MANY_THREADS. Those of the second half receive, with a team of TEAM threads for each row. */
+/* Grid: many_blocks, MANY_THREADS. Those of the second half receive, with a team of TEAM threads for each row. ROUNDED:
+ * rows travel as e4m3, however many they are. */
+template <bool ROUNDED>
 __global__ __launch_bounds__(MANY_THREADS,
                              4) static void dispatch_many_kernel(const __grid_constant__ tri_cuda_all2all e,
                                                                  const __grid_constant__ dispatch_args a) {
@@ -327,12 +432,12 @@ __global__ __launch_bounds__(MANY_THREADS,
   const uint32_t round = e.rounds->combined;
   if ((int)blockIdx.x < half) {
     for (int i = warp * half + block; i < a.stride * a.parts; i += half * (MANY_THREADS / WARP))
-      push_piece(e, a, round, i);
+      push_piece<ROUNDED>(e, a, round, i);
     return;
   }
   if (!block && !threadIdx.x) e.rounds->dispatched = round + 1;
-  await_rows(e, a, round, in_block * half + block, half * TEAMS, team{in_block, (int)threadIdx.x % TEAM},
-             is_wanted[in_block]);
+  await_rows<ROUNDED>(e, a, round, in_block * half + block, half * TEAMS, team{in_block, (int)threadIdx.x % TEAM},
+                      is_wanted[in_block]);
 }
 
 /* Routes the rows of this rank, a warp each, to their place among all choices. Shared memory: route_bytes for each
@@ -376,12 +481,13 @@ static void launch_few(cudaStream_t stream, const tri_cuda_all2all *e, const dis
 }
 
 /* Routing comes first: all rows' at once take little longer than one's, which every block that sends would wait for. */
+template <bool ROUNDED>
 static void launch_many(cudaStream_t stream, const tri_cuda_all2all *e, dispatch_args a,
                         const tri_moe_route_args *route, int num_sms) {
   int rows = a.rows[e->rank], warps = ROUTE_WARPS;
   size_t own = (size_t)e->rank * (size_t)a.stride * (size_t)e->cfg.top_k;
   a.length = PIECE;
-  a.parts = pieces_of(a.row.vectors);
+  a.parts = pieces_of(a.sent);
   if (route) {
     while (warps > 1 && (size_t)warps * route_bytes(route) > SHARED_BYTES) warps /= 2;
     if (rows)
@@ -390,11 +496,16 @@ static void launch_many(cudaStream_t stream, const tri_cuda_all2all *e, dispatch
     a.experts = a.all.experts + own;
     a.weights = a.all.weights + own;
   }
-  launch_overlapped(dispatch_many_kernel, dim3((unsigned)many_blocks(num_sms)), MANY_THREADS, 0, stream, *e, a);
+  launch_overlapped(dispatch_many_kernel<ROUNDED>, dim3((unsigned)many_blocks(num_sms)), MANY_THREADS, 0, stream, *e,
+                    a);
+}
+
+bool tri_cuda_all2all_rounds(const tri_cuda_all2all *e, const tri_rows_dispatch *d) {
+  return tri_rows_can_round(&e->cfg) && are_whole(d->x, 0) && are_whole(d->all.x, 0);
 }
 
 /* Teams receive one row after another, which takes longer than the link where these are more than the teams and short:
- * such rows have a block each, in a kernel of their own. */
+ * such rows have a block each, in a kernel of their own. Those that travel rounded are many as a rule. */
 void tri_cuda_all2all_dispatch(cudaStream_t stream, const tri_cuda_all2all *e, const tri_rows_dispatch *d,
                                int num_sms) {
   size_t bytes = (size_t)e->cfg.hidden * element_bytes(e->cfg.type), shared = (size_t)e->cfg.top_k * sizeof(double);
@@ -407,12 +518,15 @@ void tri_cuda_all2all_dispatch(cudaStream_t stream, const tri_cuda_all2all *e, c
   a.row.vectors = e->row_vectors;
   a.row.whole = are_whole(d->x, bytes) && are_whole(d->all.x, bytes);
   a.stride = d->stride;
+  a.sent = d->rounded ? tri_rows_code_vectors(&e->cfg) : e->row_vectors;
   for (int r = 0; r < e->cfg.ranks; r++) a.rows[r] = d->rows[r];
   cut_rows(e->row_vectors, d->stride, 2 * num_sms, BLOCK_THREADS, &a.parts, &a.length);
   int awaits = d->stride * (e->cfg.ranks - 1);
   bool at_once = d->stride * a.parts + awaits <= num_sms;
-  if (!at_once && (is_large(e, d->stride) || awaits <= num_sms * TEAMS))
-    launch_many(stream, e, a, d->route, num_sms);
+  if (d->rounded)
+    launch_many<true>(stream, e, a, d->route, num_sms);
+  else if (!at_once && (is_large(e, d->stride) || awaits <= num_sms * TEAMS))
+    launch_many<false>(stream, e, a, d->route, num_sms);
   else if (d->route)
     launch_few<true>(stream, e, a, *d->route, route_bytes(d->route), at_once);
   else
@@ -423,5 +537,6 @@ cudaError_t tri_cuda_dispatch_load(void) {
   cudaError_t e = load_kernel(dispatch_kernel<true>);
   if (e == cudaSuccess) e = load_kernel(dispatch_kernel<false>);
   if (e == cudaSuccess) e = load_kernel(route_rows_kernel);
-  return e == cudaSuccess ? load_kernel(dispatch_many_kernel) : e;
+  if (e == cudaSuccess) e = load_kernel(dispatch_many_kernel<false>);
+  return e == cudaSuccess ? load_kernel(dispatch_many_kernel<true>) : e;
 }

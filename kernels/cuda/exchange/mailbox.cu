@@ -49,16 +49,6 @@ __device__ static void tell(const tri_cuda_message &m, uint32_t *word) {
 
 /* ---- the content: vectors where both sides are aligned, else words ---- */
 
-__device__ static inline uint32_t look(const uint32_t *p) {
-  uint32_t v;
-  asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(v) : "l"(p));
-  return v;
-}
-
-__device__ static inline void put(uint32_t *p, uint32_t v) {
-  asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(p), "r"(v));
-}
-
 template <typename T> __device__ static void copy(void *to, const void *from, size_t n) {
   size_t stride = (size_t)gridDim.x * MAILBOX_THREADS;
   for (size_t i = (size_t)blockIdx.x * MAILBOX_THREADS + threadIdx.x; i < n; i += stride)

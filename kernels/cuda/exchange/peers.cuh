@@ -23,6 +23,16 @@ __device__ static inline void put(uint4 *p, uint4 v) {
   asm volatile("st.relaxed.sys.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w));
 }
 
+__device__ static inline uint32_t look(const uint32_t *p) {
+  uint32_t v;
+  asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(v) : "l"(p));
+  return v;
+}
+
+__device__ static inline void put(uint32_t *p, uint32_t v) {
+  asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(p), "r"(v));
+}
+
 /* Memory that a receiver has filled with this word holds nothing: senders send OTHER_NAN in its place, which is a NaN
  * like it, or two of 16 bits. */
 static constexpr uint32_t EMPTY = 0xffffffffu;

@@ -1,17 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Rows of activations in 8 bits, for GEMMs of more rows than round them on the way (gemm_few_rows.cuh). */
-#include "kernels/cuda/linear/rounded_rows.cuh"
+#include "kernels/cuda/linear/group_scale.cuh"
 
 enum { ROUND_WARPS = 8, ROUND_THREADS = ROUND_WARPS * WARP, FOUR = 4 };
 
-/* The largest of four magnitudes and *top as bits, which are in the order of magnitudes, with those of what is not
- * finite after all others. */
+/* The largest of four magnitudes and top, as magnitude_bits has them. */
 __device__ static inline uint32_t top_of_four(const float (&v)[FOUR], uint32_t top) {
 #pragma unroll
-  for (int i = 0; i < FOUR; i++) top = max(top, __float_as_uint(v[i]) & 0x7fffffffu);
+  for (int i = 0; i < FOUR; i++) top = max(top, magnitude_bits(v[i]));
   return top;
 }
-__device__ static inline bool is_finite(uint32_t top) { return top < 0x7f800000u; }
 
 /* Elements j .. j + 3 of a row, those beyond its end as zeros. fours: rows may be read so. */
 __device__ static inline void load_four(const tri_mat &x, int row, int j, bool fours, float (&v)[FOUR]) {
@@ -48,10 +46,9 @@ __global__ __launch_bounds__(ROUND_THREADS) static void round_groups_kernel(tri_
   float v[FOUR];
   load_four(x, row, j, fours, v);
   uint32_t top = __reduce_max_sync(ALL_LANES, top_of_four(v, 0));
-  float most = __uint_as_float(top), limit = rounding<Q>::LIMIT;
-  float factor = is_finite(top) ? rounding_factor(limit, most) : 0;
+  float factor = factor_of_group<Q>(top);
   uint32_t four = rounding<Q>::four(v, factor);
-  if (!lane) scales[(size_t)group * (size_t)ld + (size_t)row] = is_finite(top) ? rounding_scale(limit, most) : NAN;
+  if (!lane) scales[(size_t)group * (size_t)ld + (size_t)row] = scale_of_group<Q>(top);
   store_four(x, row, j, fours, four, q);
   if (TERMS > 1) store_four(x, x.rows + row, j, fours, second_of_four<Q>(v, factor, four), q);
 }
@@ -74,14 +71,13 @@ __global__ __launch_bounds__(ROUND_THREADS) static void round_rows_kernel(tri_ma
   if (!lane) tops[threadIdx.x / WARP] = top;
   __syncthreads();
   top = __reduce_max_sync(ALL_LANES, tops[lane % ROUND_WARPS]);
-  float most = __uint_as_float(top), limit = rounding<Q>::LIMIT;
-  float factor = is_finite(top) ? rounding_factor(limit, most) : 0;
+  float factor = factor_of_group<Q>(top);
   for (int j = threadIdx.x * FOUR; j < x.cols; j += ROUND_THREADS * FOUR) {
     load_four(x, row, j, fours, v);
     store_four(x, row, j, fours, rounding<Q>::four(v, factor), q);
   }
   for (int group = threadIdx.x; group < groups; group += ROUND_THREADS)
-    scales[(size_t)group * (size_t)ld + (size_t)row] = is_finite(top) ? rounding_scale(limit, most) : NAN;
+    scales[(size_t)group * (size_t)ld + (size_t)row] = scale_of_group<Q>(top);
 }
 
 /* ---- rows of experts ---- */
@@ -99,7 +95,7 @@ __device__ static inline void load_eight(const tri_mat &x, int row, int j, float
 }
 __device__ static inline uint32_t top_of_eight(const float (&v)[EIGHT], uint32_t top) {
 #pragma unroll
-  for (int i = 0; i < EIGHT; i++) top = max(top, __float_as_uint(v[i]) & 0x7fffffffu);
+  for (int i = 0; i < EIGHT; i++) top = max(top, magnitude_bits(v[i]));
   return top;
 }
 
@@ -125,7 +121,6 @@ __global__ __launch_bounds__(ROUND_THREADS) static void round_choices_kernel(tri
                                                                              int top_k, uint8_t *q, float *scales,
                                                                              int ld) {
   int token = blockIdx.x;
-  float limit = rounding<Q>::LIMIT;
   let_next_begin();
   wait_for_previous();
   uint32_t top = GROUPED ? 0 : top_of_row(x, token);
@@ -138,8 +133,7 @@ __global__ __launch_bounds__(ROUND_THREADS) static void round_choices_kernel(tri
 #pragma unroll
       for (int o = LANES_OF_GROUP / 2; o > 0; o /= 2) top = max(top, __shfl_xor_sync(ALL_LANES, top, o));
     }
-    float most = __uint_as_float(top), factor = is_finite(top) ? rounding_factor(limit, most) : 0;
-    float scale = is_finite(top) ? rounding_scale(limit, most) : NAN;
+    float factor = factor_of_group<Q>(top), scale = scale_of_group<Q>(top);
     uint2 codes = make_uint2(rounding<Q>::four(v, factor), rounding<Q>::four(v + FOUR, factor));
     if (j >= x.cols) continue;
     for (int c = 0; c < top_k; c++) {
