@@ -106,14 +106,10 @@ enum {
   ATTENTION_PREFILL_WIDE = 128
 };
 
-/* Large tiles pay for prompts that fill more than a small one, and for any after a long context, whose keys their
- * kernel divides among blocks. */
-static int choose_prefill(const tri_backend *be, const tri_attention_args *a, const tri_batch *b) {
-  enum { LONG = 1024 };
-  bool pays = (int64_t)b->max_query * a->heads_per_kv > TRI_CUDA_PREFILL_ROWS || b->max_context > LONG;
+static int choose_prefill(const tri_backend *be, const tri_attention_args *a) {
   if (tri_cuda_prefill_wide_fits(a)) return ATTENTION_PREFILL_WIDE;
   if (!tri_cuda_prefill_mma_fits(a)) return 0;
-  if (pays && tri_cuda_of(be)->is_hopper && tri_cuda_prefill_wgmma_fits(a)) return ATTENTION_PREFILL_WGMMA;
+  if (tri_cuda_of(be)->is_hopper && tri_cuda_prefill_wgmma_fits(a)) return ATTENTION_PREFILL_WGMMA;
   return ATTENTION_PREFILL_MMA;
 }
 
@@ -129,7 +125,7 @@ static int choose_latent(const tri_backend *be, const tri_attention_args *a, con
 /* Decodes and prompts of one batch run as two kernels, which overlap. Tensor cores are for 16 bits; the reasons for
  * each choice are at the top of its file. */
 static int choose_attention(const tri_backend *be, const tri_attention_args *a, const tri_batch *b) {
-  int prefill = b->max_query > 1 ? choose_prefill(be, a, b) : 0;
+  int prefill = b->max_query > 1 ? choose_prefill(be, a) : 0;
   if (tri_cuda_latent_mma_fits(a)) return b->max_query > 1 ? choose_latent(be, a, b) : ATTENTION_LATENT_MMA;
   if (prefill && !b->num_single) return prefill;
   if ((prefill || b->max_query <= 1) && tri_cuda_decode_mma_fits(a)) return ATTENTION_DECODE_MMA | prefill;

@@ -97,8 +97,8 @@ static void bench_prompts(bench *b, int hq, int hkv, int d) {
     if (!quick) bench_attention(b, &g, alike(1, 8192, 32768));
     if (!quick) bench_attention(b, &g, alike(8, 256, 256));
     for (int seqs = 1; seqs <= 16; seqs *= 16) bench_attention(b, &g, alike(seqs, 64, 4160)); /* second turns */
-    bench_attention(b, &g, alike(1, 16, 1000));
-    bench_attention(b, &g, alike(16, 16, 1000));
+    for (int context = 16; context <= 1024; context *= 4)
+      for (int seqs = 1; seqs <= 16; seqs *= 16) bench_attention(b, &g, alike(seqs, 16, context)); /* short ones */
   }
 }
 

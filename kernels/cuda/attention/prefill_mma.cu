@@ -2,9 +2,9 @@
 /* Attention of prompts over 16-bit keys and values: a block has ROWS tokens of one sequence and one query head, a warp
  * 16 of them.
  *
- * Used where attention/prefill_wgmma.cu has no code or does not pay: devices before Hopper, prompts of few rows after
- * short contexts. Each query head reads its KV head's tiles for itself: heads come first in the grid, so that those of
- * one KV head run at about the same time and find the tiles in the second-level cache.
+ * Used where attention/prefill_wgmma.cu has no code: on devices before Hopper, and for shapes that it does not take.
+ * Each query head reads its KV head's tiles for itself: heads come first in the grid, so that those of one KV head run
+ * at about the same time and find the tiles in the second-level cache.
  *
  * Tiles are double-buffered with cp.async: while one is multiplied, the next is on its way, and the offsets of the one
  * after it are looked up. A tile after the end has no keys and is filled with zeros, so that each round commits exactly
