@@ -222,6 +222,10 @@ typedef struct tri_backend_config {
   double memory_utilization; /* of a device: share of its memory that may be in use; 0: all */
 } tri_backend_config;
 
+/* Ops with weights or caches of 16 bits or less that a device does with kernels for any shape, many times slower than
+ * those that it has for usual ones. */
+enum { TRI_GENERAL_ATTENTION = 1, TRI_GENERAL_EXPERTS = 2 };
+
 enum { TRI_DEVICE_NAME = 48, TRI_TACTICS_KEY = 160 };
 
 struct tri_backend {
@@ -246,6 +250,7 @@ struct tri_backend {
                                    none */
   size_t bf16_sums_above;       /* bytes of a float32 all-reduce above which it is one of bfloat16 where activations
                                    are, 0: never */
+  unsigned general;             /* TRI_GENERAL_* of what was planned so far; the caller may clear them */
   char failure[192];            /* why a plan was refused or a launch failed */
   tri_status failed;            /* of a launch, until the next stream_sync */
   char device[TRI_DEVICE_NAME]; /* tells its device from every other one, of any host; empty: it has none, as those

@@ -194,6 +194,7 @@ static tri_status attention_plan(tri_backend *be, const tri_attention_args *a, t
   *plan = (tri_op_plan){0};
   if (st != TRI_OK) return st;
   plan->variant = choose_attention(be, a, a->batch);
+  if (!plan->variant && a->q.rows && a->kv.dtype != TRI_F32) be->general |= TRI_GENERAL_ATTENTION;
   const tri_attention_split *cut = find_cut(be, a);
   bool is_cut = plan->variant && plan->variant != ATTENTION_LATENT_MMA && a->q.rows;
   if (is_cut && !cut) return TRI_INVALID_ARGUMENT; /* the batch was bound for other attentions */

@@ -40,6 +40,9 @@ told_once
 FAKE_LACKS_KERNELS=1 gives cuda "devices of other ranks lack kernels that this one's has (1 of 2 ranks)"
 told_once
 
+# Nor does it go without a word where a device has an op only in a slow form.
+FAKE_GENERAL=3 gives cuda 'attention and experts of this model: the GPU has kernels for any shape alone, which are slow'
+
 # An op that the device's backend lacks is told by its name, and nothing else runs in its place.
 : >"$RUN/log"
 FAKE_LACKS_ATTENTION=1 "$BIN/trireme" up --model "$MODEL" --threads 1 --backend cuda >>"$RUN/log" 2>&1 &

@@ -185,6 +185,7 @@ __attribute__((visibility("default"))) tri_status tri_backend_fill_cuda(tri_back
   }
   be->num_devices = 2;
   snprintf(be->about, sizeof be->about, "device %d: imitation", device);
+  if (getenv("FAKE_GENERAL")) be->general = (unsigned)atoi(getenv("FAKE_GENERAL"));
   if (getenv("FAKE_LACKS_KERNELS") && device >= atoi(getenv("FAKE_LACKS_KERNELS"))) be->lacks = "some kernels are off";
   if (getenv("FAKE_FAILS")) {
     snprintf(fails, sizeof fails, "%s.%d", getenv("FAKE_FAILS"), device);

@@ -538,6 +538,14 @@ static void dismiss(struct leader *ld) {
   if (send_plans(ld, 0, true, &own) == TRI_OK) await_plans(ld, 0);
 }
 
+/* Says what of the steps so far has no fast kernel. */
+static void tell_general(const tri_backend *be) {
+  static const char *const names[] = {"", "attention", "experts", "attention and experts"};
+  if (be->general)
+    tri_log(TRI_LOG_WARN, "worker", "%s of this model: the GPU has kernels for any shape alone, which are slow",
+            names[be->general & (TRI_GENERAL_ATTENTION | TRI_GENERAL_EXPERTS)]);
+}
+
 tri_status tri_leader_run(tri_worker *w, tri_error *err) {
   struct leader ld = {.w = w, .embeds = w->engine->model.encoder};
   tri_status st = create(&ld, err);
@@ -548,6 +556,7 @@ tri_status tri_leader_run(tri_worker *w, tri_error *err) {
     w->layer_seconds = tri_predict_layer_seconds(w->engine, seconds);
     st = warm_up(&ld, start);
     if (st == TRI_OK) st = weigh_batches(&ld);
+    tell_general(w->engine->backend);
   }
   if (st == TRI_OK) {
     tri_start_watch_end(&w->start_watch);

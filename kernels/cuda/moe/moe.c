@@ -61,6 +61,8 @@ tri_status tri_cuda_moe_experts_plan(tri_backend *be, const tri_moe_experts_args
   if (widest && (int64_t)a->x.rows * a->top_k >= INT32_MAX / (widest / 8 + 1)) return TRI_OUT_OF_RANGE;
   plan->variant = choose(tri_cuda_of(be), a);
   plan->workspace = workspace_of(a, plan->variant, tri_cuda_of(be)->num_sms);
+  bool general = plan->variant == EXPERTS_FEW || plan->variant == EXPERTS_PLAIN;
+  if (general && a->x.rows && a->up.dtype != TRI_F32) be->general |= TRI_GENERAL_EXPERTS;
   return TRI_OK;
 }
 
