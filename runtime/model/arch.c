@@ -58,9 +58,12 @@
   X(phi3)                                                                                                              \
   X(phimoe)                                                                                                            \
   X(qwen2)                                                                                                             \
+  X(qwen2_5_vl_text)                                                                                                   \
   X(qwen2_moe)                                                                                                         \
   X(qwen3)                                                                                                             \
   X(qwen3_moe)                                                                                                         \
+  X(qwen3_vl_moe_text)                                                                                                 \
+  X(qwen3_vl_text)                                                                                                     \
   X(roberta)                                                                                                           \
   X(seed_oss)                                                                                                          \
   X(smollm3)                                                                                                           \

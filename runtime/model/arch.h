@@ -152,6 +152,7 @@ enum {
   TRI_TENSOR_STACKED = 4,    /* one tensor for all experts, with one more dimension first */
   TRI_TENSOR_LOCAL = 8,      /* layers with a window alone have it */
   TRI_TENSOR_GLOBAL = 16,    /* layers without alone */
+  TRI_TENSOR_EITHER = 32,    /* TRANSPOSED, or not where only that fits its shape */
 };
 
 /* A tensor of the checkpoint that is a weight or a part of one. Several rules may fill one weight (gate and up, q and
@@ -210,6 +211,7 @@ typedef struct tri_arch {
   const char *class_names[4]; /* values of `architectures` that this table describes; NULL-terminated */
   /* Multimodal folders whose text_config is of this family (multimodal.c); NULL: there are none. */
   const char *multimodal_type, *multimodal_class;
+  bool multimodal_flat;           /* such folders also come without text_config, its keys next to the others */
   const char *prefix;             /* of the tensors' names; checkpoints with and without it are read */
   const tri_config_key *keys;     /* the family's own keys, on top of the common ones; ends with name NULL */
   const char *ignored_tensors[5]; /* stored tensors that hold nothing (masks, inverse frequencies), or nothing that
@@ -242,9 +244,10 @@ const tri_arch *tri_arch_find(const char *model_type);
 const char *tri_tensor_prefix(const tri_model_config *c, int i);
 /* Returns whether a tensor belongs to what a multimodal folder has in addition to its text part. */
 bool tri_tensor_is_passed_over(const tri_model_config *c, const char *name);
-/* Turns a multimodal folder's config into that of its text part, and notes keys that are not understood; *out: there is
- * one. Other configs stay as they are. */
-tri_status tri_config_take_text(tri_json_doc *doc, bool strict, tri_model_config *notes, bool *out, tri_error *err);
+/* Turns a multimodal folder's config into that of its text part, and notes keys that are not understood; *out: the
+ * family of that, NULL for other configs, which stay as they are. */
+tri_status tri_config_take_text(tri_json_doc *doc, bool strict, tri_model_config *notes, const tri_arch **out,
+                                tri_error *err);
 
 /* config_values.c: returns the entry of a key in the family's table or in that of common keys; NULL without one. */
 const tri_config_key *tri_config_key_find(const tri_arch *arch, const char *key);

@@ -175,6 +175,7 @@ typedef struct tri_attention_config {
   int64_t bias_buckets, bias_max_distance; /* RELATIVE */
   tri_rope rope;
   bool scales_by_ntk;           /* rope_scaling may be "ntk" */
+  bool has_mrope;               /* images have positions of three numbers, which of a text are all the same */
   bool has_local_rope;          /* LOCAL layers have a table of their own */
   tri_rope local_rope;          /* FIXED */
   double local_rope_theta;      /* 0: rope_theta */

@@ -262,7 +262,7 @@ as_resident() {
 }
 
 # What is transposed, interleaved, cut or widened in memory does not lie in the checkpoint as it does there.
-packed_only='gpt2 gpt2_bare gpt2_odd gpt_oss_odd deepseek_v2 deepseek_v2_lite deepseek_v3 deepseek_v3_direct deepseek_v3_odd deepseek_v32 glm4_moe_lite glm_moe_dsa kimi_k2 kimi_k25 llama4_text mistral4'
+packed_only='gpt2 gpt2_bare gpt2_odd gpt_oss_odd deepseek_v2 deepseek_v2_lite deepseek_v3 deepseek_v3_direct deepseek_v3_odd deepseek_v32 glm4_moe_lite glm_moe_dsa kimi_k2 kimi_k25 llama4_text mistral4 qwen3_vl_moe'
 packed_only="$packed_only $quantized"
 
 streamed() {

@@ -416,6 +416,31 @@ START_TEST(text_parts_are_models) {
 }
 END_TEST
 
+/* Qwen2.5-VL's config in one level, as released, and in two, as transformers 5 writes it. */
+#define QWEN25 "\"model_type\":\"qwen2_5_vl\",\"architectures\":[\"Qwen2_5_VLForConditionalGeneration\"]"
+START_TEST(text_parts_in_one_level) {
+  tri_model_config flat, c;
+  tri_error err = {0};
+  static const char whole[] =
+      "{" QWEN25 ",\"vision_config\":{\"depth\":1},\"image_token_id\":5,\"vision_token_id\":6,"
+      "\"rope_scaling\":{\"type\":\"mrope\",\"mrope_section\":[4,2,2]},\"rope_theta\":1e6," SIZES "}";
+  ck_assert_msg(
+      tri_model_config_parse(whole, strlen(whole), NULL, 0, (tri_config_rules){.strict = true}, &flat, &err) == TRI_OK,
+      "%s", err.message);
+  ck_assert_msg(parse_folder(QWEN25 ",\"tie_word_embeddings\":true,\"vision_config\":{}",
+                             "\"model_type\":\"qwen2_5_vl_text\",\"tie_word_embeddings\":false,\"rope_parameters\":"
+                             "{\"rope_type\":\"default\",\"mrope_section\":[4,2,2],\"rope_theta\":1e6}",
+                             true, &c, &err) == TRI_OK,
+                "%s", err.message);
+  ck_assert(flat.multimodal && c.multimodal && flat.arch == c.arch && !flat.unknown_keys[0]);
+  ck_assert_uint_eq(tri_model_config_hash(&c), tri_model_config_hash(&flat));
+  check_table(&flat.attention.rope, 1e6, 1);
+  ck_assert(!memcmp(&flat.attention.rope, &c.attention.rope, sizeof c.attention.rope));
+  ck_assert(c.head.tie_word_embeddings && !flat.head.tie_word_embeddings); /* the outer one's counts */
+  ck_assert(tri_tensor_is_passed_over(&flat, "visual.a.weight") && tri_tensor_is_passed_over(&c, "model.visual.a"));
+}
+END_TEST
+
 static void refuse_folder(const char *outer, const char *text, bool strict, tri_status want, const char *field) {
   tri_model_config c;
   tri_error err = {0};
@@ -431,6 +456,13 @@ START_TEST(other_folders_are_refused) {
   refuse_folder("\"model_type\":\"gemma3\",\"architectures\":[\"Gemma3Model\"]", text, false, TRI_UNSUPPORTED, field);
   refuse_folder(GEMMA3 ",\"no_such_key\":7", text, true, TRI_UNKNOWN_FIELD, "no_such_key");
   refuse_folder(GEMMA3, "\"model_type\":\"gemma3_text\",\"clip_qkv\":8", false, TRI_UNSUPPORTED, "clip_qkv");
+  refuse_folder("\"model_type\":\"qwen3_vl_moe\"", "\"model_type\":\"qwen3_vl_moe_text\",\"norm_topk_prob\":false",
+                false, TRI_UNSUPPORTED, "norm_topk_prob");
+  refuse("qwen2_5_vl", "\"architectures\":[\"Qwen2_5_VLModel\"]", TRI_UNSUPPORTED, "model_type");
+  refuse("gemma3", "", TRI_UNSUPPORTED, "model_type"); /* has two levels */
+  refuse("qwen2", "\"rope_scaling\":{\"rope_type\":\"mrope\"}", TRI_UNSUPPORTED, "rope_scaling.rope_type");
+  refuse("qwen2", "\"rope_scaling\":{\"rope_type\":\"default\",\"mrope_section\":[1,2]}", TRI_UNKNOWN_FIELD,
+         "rope_scaling.mrope_section");
 }
 END_TEST
 
@@ -452,6 +484,7 @@ Suite *suite_layer_kinds(void) {
   tcase_add_loop_test(c, sequences_end_where_keys_are_chosen, 0, sizeof chosen / sizeof *chosen);
   tcase_add_test(c, wrong_choices_are_refused);
   tcase_add_test(c, text_parts_are_models);
+  tcase_add_test(c, text_parts_in_one_level);
   tcase_add_test(c, other_folders_are_refused);
   suite_add_tcase(s, c);
   return s;
