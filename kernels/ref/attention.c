@@ -57,8 +57,8 @@ static bool kv_ok(const tri_kv_layer *kv) {
 static bool qkv_rope_append_fits(const tri_qkv_rope_append_args *a) {
   int d = a->head_dim, width = (a->num_heads + 2 * a->num_kv_heads) * d;
   bool rotary = a->rotary_dim >= 0 && a->rotary_dim <= d && a->rotary_dim % 2 == 0;
-  bool fits =
-      a->qkv.cols == width && a->qkv.ld >= width && a->kv.head_dim == d && a->kv.num_kv_heads == a->num_kv_heads;
+  bool fits = a->qkv.cols == width && a->qkv.ld >= width && a->kv.head_dim == d &&
+              (a->kv.num_kv_heads == a->num_kv_heads || !a->num_kv_heads);
   fits = fits && a->kv.v_dim == 0;
   return kv_ok(&a->kv) && rotary && fits;
 }

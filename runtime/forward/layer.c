@@ -34,13 +34,20 @@ static void attend(tri_walk *w, const tri_layer *y, tri_mat in) {
   tri_emit_attention(w, tri_attention_of(w, y, w->b));
 }
 
+/* Returns the rows of what attention has made that are read from here on. */
+static tri_mat narrow(tri_walk *w, const tri_layer *y) {
+  tri_mat x = w->x, attended = tri_walk_narrow(w, y, tri_attended_of(w, y));
+  if (w->is_narrow && w->f->cfg.model->embed.layer_width) tri_walk_narrow_input(w, y, x);
+  return attended;
+}
+
 /* Returns what it adds. */
 static tri_mat attention(tri_walk *w, const tri_layer *y, tri_mat in) {
   if (w->f->cfg.model->mla.on)
     tri_walk_latent(w, y, in);
   else
     attend(w, y, in);
-  tri_mat attended = tri_walk_narrow(w, y, tri_attended_of(w, y)), delta = tri_attention_delta_of(w);
+  tri_mat attended = narrow(w, y), delta = tri_attention_delta_of(w);
   tri_linear_args out = tri_linear_of(w, attended, TRI_BIASED(y->w, O), delta);
   out.accumulate = tri_adds_in_place(w);
   if (attended.rows) tri_emit_linear(w, out);
@@ -134,6 +141,10 @@ static void mlp_half(tri_walk *w, const tri_layer *y, tri_mat in) {
     tri_walk_mlp(w, y, in);
   close_branch(w, tri_mlp_delta_of(w), tri_mlp_is_summed(w, y), TRI_BIASED(y->w, NORM2),
                TRI_BIASED(y->w, BRANCH_NORM2));
+  if (w->f->cfg.model->embed.layer_width) {
+    tri_walk_settle(w);
+    tri_walk_add_input(w, y);
+  }
   if (w->f->cfg.model->norm.layer_scale) scale_stream(w, y);
 }
 

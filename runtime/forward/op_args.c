@@ -113,8 +113,9 @@ static int head_dim_of(const tri_walk *w, const tri_layer *y) {
   return (int)tri_layer_heads(w->f->cfg.model, y->number).dim;
 }
 
+/* Returns the KV heads that a layer makes. */
 static tri_range kv_heads_of(const tri_walk *w, const tri_layer *y) {
-  return tri_shard_kv_heads(w->f->cfg.model, &w->f->cfg.shard, y->number);
+  return tri_shard_new_kv_heads(w->f->cfg.model, &w->f->cfg.shard, y->number);
 }
 
 /* Returns how many query heads of the model share a KV head of the layer. */

@@ -355,7 +355,10 @@ uint64_t tri_model_config_hash(const tri_model_config *c) {
                            c->attention.causal,
                            tri_model_config_width(c),
                            c->attention.global_kv_heads,
-                           c->attention.global_head_dim};
+                           c->attention.global_head_dim,
+                           c->attention.shared_kv_layers,
+                           c->mlp.shared_kv_size,
+                           c->embed.layer_width};
   uint64_t h = tri_hash_bytes(TRI_HASH_SEED, c->arch->model_type, strlen(c->arch->model_type));
   return tri_hash_bytes(h, facts, sizeof facts);
 }

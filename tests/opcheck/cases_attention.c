@@ -289,8 +289,9 @@ void oc_case_qkv_rope_append(oc *c, int i) {
   tri_dtype t = oc_kv_type(i);
   int d = head_dims[i % 9], hkv = oc_range(c, 1, 3), hq = hkv * oc_range(c, 1, 4), block = oc_range(c, 1, 20);
   int tokens = i % 4 == 0 ? 1 : oc_range(c, 0, 40), kv_blocks = tokens / block + 3;
-  tri_qkv_rope_append_args a = {.num_heads = hq, .num_kv_heads = hkv, .head_dim = d, .norm_eps = 1e-6f};
-  a.qkv = oc_matrix(c, tokens, (hq + 2 * hkv) * d, false);
+  int made = oc_chance(c, 10) ? 0 : hkv; /* of a layer that has another's keys: none */
+  tri_qkv_rope_append_args a = {.num_heads = hq, .num_kv_heads = made, .head_dim = d, .norm_eps = 1e-6f};
+  a.qkv = oc_matrix(c, tokens, (hq + 2 * made) * d, false);
   a.rotary_dim = oc_chance(c, 50) ? d / 2 * 2 : oc_range(c, 0, d / 2) * 2;
   if (oc_chance(c, 15)) a.rotary_dim = 0;
   if (oc_chance(c, 15)) a.rotary_dim = oc_range(c, 0, d / 8) * 8;
@@ -315,7 +316,7 @@ void oc_case_qkv_rope_append(oc *c, int i) {
   a.cos = co, a.sin = si, a.kv_slot = slots;
   if (oc_chance(c, 30)) a.q_scale = oc_normals(c, (size_t)tokens, 1);
   snprintf(c->what, sizeof c->what, "qkv_rope_append %s tokens %d hq %d hkv %d d %d rotary %d%s%s%s%s",
-           tri_dtype_name(t), tokens, hq, hkv, d, a.rotary_dim, a.interleaved ? " interleaved" : "",
+           tri_dtype_name(t), tokens, hq, made, d, a.rotary_dim, a.interleaved ? " interleaved" : "",
            a.q_norm ? " q norm" : "", a.v_norm ? " v norm" : "", a.q_scale ? " scale" : "");
   tri_qkv_rope_append_args b = a;
   b.qkv = oc_device_narrow(c, &a.qkv, oc_narrow_type(c));

@@ -37,10 +37,12 @@ static void refuse(const char *type, const char *members, tri_status want, const
                 err.message);
 }
 
-/* A letter per layer: w with a window, n that does not rotate, b both; s, x, m and a the same with experts. */
+/* A letter per layer: w with a window, n that does not rotate, b both; s, x, m and a the same with experts; W and :
+ * where keys are those of another layer. */
 static const char *kinds(const tri_model_config *c) {
   static char letters[TRI_MAX_LAYERS + 1];
-  for (int l = 0; l < c->num_layers; l++) letters[l] = ".wsxnbma"[c->layer_flags[l]];
+  for (int l = 0; l < c->num_layers; l++)
+    letters[l] = (c->layer_flags[l] & TRI_LAYER_SHARED_KV ? ":W" : ".wsxnbma")[c->layer_flags[l] % 8];
   letters[c->num_layers] = '\0';
   return letters;
 }
@@ -247,6 +249,25 @@ START_TEST(heads_differ_by_kind_of_layer) {
 }
 END_TEST
 
+#define E4 ROPE4("") ",\"vocab_size_per_layer_input\":256,\"hidden_size_per_layer_input\":8"
+
+START_TEST(layers_share_keys) {
+  tri_model_config c = accept("gemma4_text", E4 ",\"num_kv_shared_layers\":2,\"use_double_wide_mlp\":true");
+  ck_assert_str_eq(kinds(&c), "wwwww.W:");
+  ck_assert(tri_kv_source(&c, 6) == 4 && tri_kv_source(&c, 7) == 5 && tri_kv_source(&c, 4) == 4);
+  ck_assert(tri_layer_units(&c, 5) == 64 && tri_layer_units(&c, 6) == 128);
+  ck_assert(c.embed.layer_width == 8 && c.embed.has_layer_inputs);
+  c = accept("gemma4_text", GEMMA4 ",\"num_kv_shared_layers\":1,\"use_double_wide_mlp\":false");
+  ck_assert_str_eq(kinds(&c), "wwwww.w:");
+  ck_assert(tri_layer_units(&c, 7) == 64 && !c.embed.has_layer_inputs);
+  c = accept("gemma4_text", GEMMA4 ",\"use_double_wide_mlp\":true");
+  ck_assert_str_eq(kinds(&c), "wwwww.w.");
+  ck_assert(!c.mlp.shared_kv_size);
+  /* The width is 256 where the file does not say it. */
+  ck_assert_int_eq(accept("gemma4_text", ROPE4("") ",\"vocab_size_per_layer_input\":256").embed.layer_width, 256);
+}
+END_TEST
+
 START_TEST(experts_beside_an_mlp) {
   tri_model_config c = accept("gemma4_text", MOE4 "2");
   ck_assert_str_eq(kinds(&c), "xxxxxsxs");
@@ -272,7 +293,11 @@ static const struct {
     {"gemma4_text", GEMMA4 ",\"attention_k_eq_v\":1", TRI_INVALID_ARGUMENT, "attention_k_eq_v"},
     {"gemma4_text", GEMMA4 ",\"attention_bias\":true", TRI_UNSUPPORTED, "attention_bias"},
     {"gemma4_text", GEMMA4 ",\"use_bidirectional_attention\":\"all\"", TRI_UNSUPPORTED, "use_bidirectional_attention"},
-    {"gemma4_text", GEMMA4 ",\"num_kv_shared_layers\":2", TRI_UNSUPPORTED, "num_kv_shared_layers"},
+    {"gemma4_text", GEMMA4 ",\"num_kv_shared_layers\":3", TRI_INVALID_ARGUMENT, "num_kv_shared_layers"},
+    {"gemma4_text", GEMMA4 ",\"num_kv_shared_layers\":8", TRI_OUT_OF_RANGE, "num_kv_shared_layers"},
+    {"gemma4_text", MOE4 "2,\"num_kv_shared_layers\":1,\"use_double_wide_mlp\":true", TRI_UNSUPPORTED,
+     "use_double_wide_mlp"},
+    {"gemma4_text", GEMMA4 ",\"use_double_wide_mlp\":2", TRI_INVALID_ARGUMENT, "use_double_wide_mlp"},
     {"gemma4_text", GEMMA4 ",\"num_kv_shared_layers\":-1", TRI_OUT_OF_RANGE, "num_kv_shared_layers"},
     {"gemma4_text", GEMMA4 ",\"final_logit_softcapping\":-1", TRI_OUT_OF_RANGE, "final_logit_softcapping"},
     {"gemma4_text", GEMMA4 ",\"enable_moe_block\":true", TRI_INVALID_ARGUMENT, "enable_moe_block"},
@@ -281,8 +306,11 @@ static const struct {
     {"gemma4_text", MOE4 "0", TRI_OUT_OF_RANGE, "top_k_experts"},
     {"gemma4_text", GEMMA4 ",\"num_experts\":5000", TRI_OUT_OF_RANGE, "num_experts"},
     {"gemma4_text", GEMMA4 ",\"moe_intermediate_size\":0", TRI_OUT_OF_RANGE, "moe_intermediate_size"},
-    {"gemma4_text", ROPE4(""), TRI_UNSUPPORTED, "hidden_size_per_layer_input"},
-    {"gemma4_text", ROPE4("") ",\"hidden_size_per_layer_input\":8", TRI_UNSUPPORTED, "hidden_size_per_layer_input"},
+    {"gemma4_text", ROPE4(""), TRI_UNSUPPORTED, "vocab_size_per_layer_input"},
+    {"gemma4_text", ROPE4("") ",\"vocab_size_per_layer_input\":300", TRI_UNSUPPORTED, "vocab_size_per_layer_input"},
+    {"gemma4_text", ROPE4("") ",\"hidden_size_per_layer_input\":-1", TRI_OUT_OF_RANGE, "hidden_size_per_layer_input"},
+    {"gemma4_text", ROPE4("") ",\"vocab_size_per_layer_input\":true", TRI_INVALID_ARGUMENT,
+     "vocab_size_per_layer_input"},
     {"gemma4_text", "\"hidden_size_per_layer_input\":0", TRI_INVALID_ARGUMENT, "rope_parameters"},
     {"gemma4_text", ROPE4(",\"factor\":2") ",\"hidden_size_per_layer_input\":0", TRI_UNSUPPORTED,
      "rope_scaling.factor"},
@@ -477,6 +505,7 @@ Suite *suite_layer_kinds(void) {
   tcase_add_test(c, queries_are_scaled);
   tcase_add_test(c, wrong_scales_of_queries_are_refused);
   tcase_add_test(c, heads_differ_by_kind_of_layer);
+  tcase_add_test(c, layers_share_keys);
   tcase_add_test(c, experts_beside_an_mlp);
   tcase_add_loop_test(c, wrong_heads_are_refused, 0, sizeof wrong_heads / sizeof *wrong_heads);
   tcase_add_test(c, longrope_names_its_scales);

@@ -32,10 +32,11 @@ struct element {
 static struct element locate(const tri_model_config *c, const tri_shard *s, tri_weight_id id, int layer, int64_t row,
                              int64_t col) {
   struct element e = {id, layer, 0, row, col};
-  tri_range kv_heads = tri_shard_kv_heads(c, s, layer);
+  tri_range kv_heads = tri_shard_new_kv_heads(c, s, layer), units = tri_shard_units(c, s, layer);
   int64_t d = tri_layer_heads(c, layer).dim, q = s->q_heads.count * d, kv = kv_heads.count * d;
   switch (id) {
   case TRI_W_EMBED:
+  case TRI_W_LAYER_EMBED:
   case TRI_W_HEAD: e.row += s->vocab.first; break;
   case TRI_W_QKV:
   case TRI_W_QKV_BIAS:
@@ -44,11 +45,11 @@ static struct element locate(const tri_model_config *c, const tri_shard *s, tri_
     break;
   case TRI_W_UP:
   case TRI_W_UP_BIAS:
-    e.which = !c->mlp.gated || row >= s->ff.count;
-    e.row = row % s->ff.count + s->ff.first;
+    e.which = !c->mlp.gated || row >= units.count;
+    e.row = row % units.count + units.first;
     break;
   case TRI_W_O: e.col += s->q_heads.first * d; break;
-  case TRI_W_DOWN: e.col += s->ff.first; break;
+  case TRI_W_DOWN: e.col += units.first; break;
   default: break;
   }
   return e;
