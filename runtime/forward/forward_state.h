@@ -189,6 +189,9 @@ tri_mat tri_qkv_of(const tri_walk *w, const tri_layer *y);
 tri_mat tri_queries_of(const tri_walk *w, const tri_layer *y);
 tri_mat tri_keys_of(const tri_walk *w, const tri_layer *y);
 tri_mat tri_attended_of(const tri_walk *w, const tri_layer *y);
+/* Rows that attention writes: these, or longer ones in which a head has as much as of its keys, with zeros at its end.
+ */
+tri_mat tri_wide_attended_of(const tri_walk *w, const tri_layer *y);
 /* Those keys of a step's that no lower rank has, too: each is counted once in a sum over the ranks. */
 tri_mat tri_counted_keys_of(const tri_walk *w, const tri_layer *y);
 /* The norm of queries or keys over all heads of all ranks. */

@@ -88,6 +88,7 @@ static void add_layers(struct table *t) {
   add(t, TRI_BUF_h, tokens, c->hidden_size);
   add(t, TRI_BUF_qkv, tokens, most_qkv(c, s));
   add(t, TRI_BUF_attn, tokens, most_attended(c, s));
+  add(t, TRI_BUF_wide_attn, tokens, c->attention.value_dim ? heads * c->attention.head_dim : 0);
   add(t, TRI_BUF_delta, c->norm.parallel_residual ? all : tokens, c->hidden_size);
   add(t, TRI_BUF_mlp_delta, tokens, c->hidden_size);
   add(t, TRI_BUF_up, tokens, (c->mlp.gated ? 2 : 1) * units);
@@ -147,7 +148,7 @@ static tri_dtype qkv_type(const tri_model_config *c, tri_dtype gemms) {
 static void set_types(struct table *t) {
   static const tri_buffer_id of_gemms[] = {TRI_BUF_h,      TRI_BUF_attn,      TRI_BUF_narrow_attn, TRI_BUF_up,
                                            TRI_BUF_act,    TRI_BUF_all2all_x, TRI_BUF_q_a,         TRI_BUF_absorbed,
-                                           TRI_BUF_latent, TRI_BUF_input_act};
+                                           TRI_BUF_latent, TRI_BUF_input_act, TRI_BUF_wide_attn};
   for (size_t i = 0; i < sizeof of_gemms / sizeof *of_gemms; i++) t->to[of_gemms[i]].type = t->cfg->gemms;
   t->to[TRI_BUF_qkv].type = qkv_type(t->cfg->model, t->cfg->gemms);
 }

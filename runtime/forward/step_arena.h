@@ -22,6 +22,7 @@
   X(h)   /* normed input of a product, or the stream in the type of products */                                        \
   X(qkv) /* queries, keys and values; of latent attention the queries, of cross-attention its keys and values */       \
   X(attn)                                                                                                              \
+  X(wide_attn)   /* [T, heads * head_dim] of values that are shorter than that: the same with zeros after each */      \
   X(narrow_attn) /* [num_logits, columns of attn] of the last layer: see tri_walk_narrow */                            \
   X(delta)       /* what attention adds; of a parallel residual what both branches add */                              \
   X(mlp_delta)   /* what the MLP adds */                                                                               \

@@ -43,6 +43,7 @@
   X(llama)                                                                                                             \
   X(llama4_text)                                                                                                       \
   X(marian)                                                                                                            \
+  X(mimo_v2_flash)                                                                                                     \
   X(minimax_m2)                                                                                                        \
   X(ministral3)                                                                                                        \
   X(mistral)                                                                                                           \

@@ -357,6 +357,7 @@ uint64_t tri_model_config_hash(const tri_model_config *c) {
                            c->attention.global_kv_heads,
                            c->attention.global_head_dim,
                            c->attention.shared_kv_layers,
+                           c->attention.value_dim,
                            c->mlp.shared_kv_size,
                            c->embed.layer_width};
   uint64_t h = tri_hash_bytes(TRI_HASH_SEED, c->arch->model_type, strlen(c->arch->model_type));

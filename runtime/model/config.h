@@ -160,6 +160,8 @@ typedef struct tri_attention_config {
   int64_t num_heads, num_kv_heads, head_dim;
   int64_t global_kv_heads, global_head_dim; /* of layers that are not LOCAL; 0: as those that are */
   int64_t shared_kv_layers;                 /* so many at the end are SHARED_KV */
+  int64_t value_dim;                        /* of a head's values where that is less than head_dim, else 0 */
+  double value_scale;                       /* of values; 0: 1 */
   bool causal;                              /* a token sees those before it and itself */
   bool bidirectional;                       /* of a decoder's family: it is not causal */
   bool bias, o_bias;
@@ -168,6 +170,7 @@ typedef struct tri_attention_config {
   bool norm_values;     /* RMS of each head, without a gain */
   bool keys_are_values; /* layers that are not LOCAL: values are what becomes keys, before their norm and rotation */
   bool has_sinks;       /* one more logit per head in the softmax, without a value */
+  bool local_sinks;     /* of LOCAL layers alone */
   double scale;         /* of q.k; 1/sqrt(head_dim) unless the family says otherwise */
   tri_q_scale q_scale;
   bool scale_by_layer;  /* GPT-2: divides scale by layer + 1 */

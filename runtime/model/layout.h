@@ -114,7 +114,8 @@ tri_weight_shape tri_shard_weight_shape(const tri_model_config *c, const tri_sha
 
 /* Returns the columns of a head's values. */
 static inline int64_t tri_value_dim(const tri_model_config *c, int layer) {
-  return c->mla.on ? c->mla.v_dim : tri_layer_heads(c, layer).dim;
+  if (c->mla.on) return c->mla.v_dim;
+  return c->attention.value_dim ? c->attention.value_dim : tri_layer_heads(c, layer).dim;
 }
 
 /* Returns the KV heads that a layer reads on a shard. */

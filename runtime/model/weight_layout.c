@@ -104,7 +104,6 @@ static tri_weight_shape expert_shape(const tri_model_config *c, const tri_shard 
   bool first_slice = tri_parallel_stage_rank(s->p) % tri_parallel_etp(s->p) == 0;
   int64_t shared = m->has_shared ? s->shared_ff.count : 0;
   switch (id) {
-  case TRI_W_SINKS: return vector(c->attention.has_sinks, s->q_heads.count);
   case TRI_W_LAYER_SCALE: return vector(c->norm.layer_scale, 1);
   case TRI_W_ROUTER_NORM:
   case TRI_W_EXPERT_NORM:
@@ -128,7 +127,8 @@ static tri_weight_shape expert_shape(const tri_model_config *c, const tri_shard 
 tri_weight_shape tri_shard_weight_shape(const tri_model_config *c, const tri_shard *s, tri_weight_id id, int layer) {
   int64_t h = c->hidden_size, e = c->embed.size, d = tri_layer_heads(c, layer).dim,
           f = tri_shard_units(c, s, layer).count, up = c->mlp.gated ? 2 * f : f;
-  int64_t kv_heads = tri_shard_new_kv_heads(c, s, layer).count, qkv = (s->q_heads.count + 2 * kv_heads) * d;
+  int64_t kv_heads = tri_shard_new_kv_heads(c, s, layer).count,
+          qkv = (s->q_heads.count + kv_heads) * d + kv_heads * tri_value_dim(c, layer);
   bool adds_bias = s->p.tp_rank == 0, first = s->first_stage, last = s->last_stage;
   bool two_norms = !c->norm.one_norm && c->norm.place != TRI_NORM_RESULT;
   bool branch_norms = c->norm.place == TRI_NORM_BOTH || c->norm.place == TRI_NORM_RESULT;
@@ -155,6 +155,9 @@ tri_weight_shape tri_shard_weight_shape(const tri_model_config *c, const tri_sha
   case TRI_W_BRANCH_NORM2_BIAS: return vector(branch_norms && c->norm.bias, h);
   case TRI_W_QKV: return matrix(c->mla.on ? 0 : qkv, h);
   case TRI_W_QKV_BIAS: return vector(c->attention.bias, qkv);
+  case TRI_W_SINKS:
+    return vector(c->attention.has_sinks && (!c->attention.local_sinks || c->layer_flags[layer] & TRI_LAYER_LOCAL),
+                  s->q_heads.count);
   case TRI_W_Q_NORM:
     return vector(c->attention.has_qk_norm, c->attention.qk_norm == TRI_QK_NORM_HEAD ? d : s->q_heads.count * d);
   case TRI_W_K_NORM:
@@ -204,8 +207,8 @@ static int64_t full_rows(const tri_model_config *c, const tri_tensor_rule *rule,
   int64_t d = heads.dim;
   switch (rule->part) {
   case TRI_PART_Q: return c->attention.num_heads * d;
-  case TRI_PART_K:
-  case TRI_PART_V: return heads.num_kv * d;
+  case TRI_PART_K: return heads.num_kv * d;
+  case TRI_PART_V: return heads.num_kv * tri_value_dim(c, layer);
   case TRI_PART_QKV_CONCAT:
   case TRI_PART_QKV_INTERLEAVED: return (c->attention.num_heads + 2 * heads.num_kv) * d;
   case TRI_PART_GATE:
@@ -335,15 +338,16 @@ static tri_status emit_qkv(const tri_model_config *c, const tri_shard *s, tri_pa
                            const struct emit *e) {
   tri_head_sizes sizes = tri_layer_heads(c, layer);
   tri_range kv_heads = tri_shard_new_kv_heads(c, s, layer);
-  int64_t d = sizes.dim;
-  int64_t dst[3] = {0, s->q_heads.count * d, (s->q_heads.count + (int64_t)kv_heads.count) * d};
+  int64_t dst[3] = {0, s->q_heads.count * sizes.dim, (s->q_heads.count + (int64_t)kv_heads.count) * sizes.dim};
   for (int p = 0; p < 3; p++) {
     if ((part == TRI_PART_Q && p != 0) || (part == TRI_PART_K && p != 1) || (part == TRI_PART_V && p != 2)) continue;
     tri_range heads = p ? kv_heads : s->q_heads;
+    int64_t d = p == 2 ? tri_value_dim(c, layer) : sizes.dim; /* in a tensor of their own where that is another */
+    tri_head_sizes of = {sizes.num_kv, d};
     /* Heads that follow one another are one rectangle. */
     for (int i = 0, run; i < heads.count; i += run) {
-      int64_t at = qkv_row(c, sizes, part, p, heads.first + i);
-      for (run = 1; i + run < heads.count && qkv_row(c, sizes, part, p, heads.first + i + run) == at + run * d;) run++;
+      int64_t at = qkv_row(c, of, part, p, heads.first + i);
+      for (run = 1; i + run < heads.count && qkv_row(c, of, part, p, heads.first + i + run) == at + run * d;) run++;
       TRI_CHECK(emit_rows(e, at, dst[p] + i * d, run * d, cols));
     }
   }

@@ -268,6 +268,32 @@ START_TEST(layers_share_keys) {
 }
 END_TEST
 
+/* As released, and as transformers 5 writes it. */
+#define MIMO                                                                                                           \
+  "\"v_head_dim\":8,\"partial_rotary_factor\":0.5,\"n_routed_experts\":8,\"num_experts_per_tok\":2,"                   \
+  "\"moe_intermediate_size\":24"
+START_TEST(values_are_shorter_than_keys) {
+  tri_model_config c = accept("mimo_v2_flash", MIMO
+                              ",\"hybrid_layer_pattern\":[0,1,1,0,1,1,1,0],\"moe_layer_freq\":[0,1,1,1,1,1,0,1],"
+                              "\"rope_theta\":5000000,\"swa_rope_theta\":20000,\"sliding_window\":128,"
+                              "\"sliding_window_size\":128,\"attention_chunk_size\":128,\"swa_head_dim\":16,"
+                              "\"swa_v_head_dim\":8,\"swa_num_attention_heads\":4,\"swa_num_key_value_heads\":4,"
+                              "\"add_swa_attention_sink_bias\":true,\"add_full_attention_sink_bias\":false,"
+                              "\"layernorm_epsilon\":1e-05,\"routed_scaling_factor\":null,\"n_shared_experts\":null,"
+                              "\"scoring_func\":\"sigmoid\",\"topk_method\":\"noaux_tc\"");
+  ck_assert_str_eq(kinds(&c), ".xxsxxws");
+  ck_assert(c.attention.value_dim == 8 && c.attention.value_scale == 0.707 && c.attention.window == 129);
+  ck_assert(tri_layer_heads(&c, 0).num_kv == 2 && tri_layer_heads(&c, 1).num_kv == 4);
+  ck_assert(c.attention.has_sinks && c.attention.local_sinks && c.moe.scale == 1 && c.moe.choice_bias);
+  ck_assert(c.attention.rope.rotary_dim == 8 && c.attention.local_rope_theta == 20000);
+  c = accept("mimo_v2_flash", MIMO ",\"attention_value_scale\":null,\"sliding_window\":16");
+  ck_assert_str_eq(kinds(&c), ".xxxxsxx");
+  ck_assert(c.attention.value_scale == 0 && c.attention.window == 16 && tri_layer_heads(&c, 1).num_kv == 4);
+  c = accept("mimo_v2_flash", "\"v_head_dim\":16,\"partial_rotary_factor\":0.5");
+  ck_assert(!c.attention.value_dim); /* they are not */
+}
+END_TEST
+
 START_TEST(experts_beside_an_mlp) {
   tri_model_config c = accept("gemma4_text", MOE4 "2");
   ck_assert_str_eq(kinds(&c), "xxxxxsxs");
@@ -314,6 +340,19 @@ static const struct {
     {"gemma4_text", "\"hidden_size_per_layer_input\":0", TRI_INVALID_ARGUMENT, "rope_parameters"},
     {"gemma4_text", ROPE4(",\"factor\":2") ",\"hidden_size_per_layer_input\":0", TRI_UNSUPPORTED,
      "rope_scaling.factor"},
+    {"mimo_v2_flash", "\"v_head_dim\":24,\"partial_rotary_factor\":0.5", TRI_UNSUPPORTED, "v_head_dim"},
+    {"mimo_v2_flash", MIMO ",\"swa_head_dim\":8", TRI_UNSUPPORTED, "swa_head_dim"},
+    {"mimo_v2_flash", MIMO ",\"swa_v_head_dim\":16", TRI_UNSUPPORTED, "swa_v_head_dim"},
+    {"mimo_v2_flash", MIMO ",\"swa_num_attention_heads\":8", TRI_UNSUPPORTED, "swa_num_attention_heads"},
+    {"mimo_v2_flash", MIMO ",\"swa_num_key_value_heads\":3", TRI_OUT_OF_RANGE, "num_key_value_heads"},
+    {"mimo_v2_flash", MIMO ",\"hybrid_layer_pattern\":[0,1]", TRI_INVALID_ARGUMENT, "hybrid_layer_pattern"},
+    {"mimo_v2_flash", MIMO ",\"hybrid_layer_pattern\":[0,1,1,1,1,1,1,2]", TRI_INVALID_ARGUMENT, "hybrid_layer_pattern"},
+    {"mimo_v2_flash", MIMO ",\"moe_layer_freq\":[0,1]", TRI_INVALID_ARGUMENT, "moe_layer_freq"},
+    {"mimo_v2_flash", MIMO ",\"add_full_attention_sink_bias\":true", TRI_UNSUPPORTED, "add_full_attention_sink_bias"},
+    {"mimo_v2_flash", MIMO ",\"n_shared_experts\":1", TRI_UNSUPPORTED, "n_shared_experts"},
+    {"mimo_v2_flash", MIMO ",\"attention_value_scale\":0", TRI_OUT_OF_RANGE, "attention_value_scale"},
+    {"llama", "\"v_head_dim\":8", TRI_UNSUPPORTED, "v_head_dim"},
+    {"llama", "\"attention_value_scale\":0.5", TRI_UNSUPPORTED, "attention_value_scale"},
     {"llama", "\"attention_k_eq_v\":true", TRI_UNSUPPORTED, "attention_k_eq_v"},
     {"gemma3_text", "\"global_head_dim\":32", TRI_UNSUPPORTED, "global_head_dim"},
     {"gemma3_text", "\"num_global_key_value_heads\":1", TRI_UNSUPPORTED, "num_global_key_value_heads"},
@@ -506,6 +545,7 @@ Suite *suite_layer_kinds(void) {
   tcase_add_test(c, wrong_scales_of_queries_are_refused);
   tcase_add_test(c, heads_differ_by_kind_of_layer);
   tcase_add_test(c, layers_share_keys);
+  tcase_add_test(c, values_are_shorter_than_keys);
   tcase_add_test(c, experts_beside_an_mlp);
   tcase_add_loop_test(c, wrong_heads_are_refused, 0, sizeof wrong_heads / sizeof *wrong_heads);
   tcase_add_test(c, longrope_names_its_scales);

@@ -34,10 +34,11 @@ static tri_model_config make(const tri_arch *arch, int heads, int kv_heads, int 
   if (c.mla.on) c.mla = (tri_mla){.on = true, .rank = 5, .q_rank = 4, .nope_dim = 3, .rope_dim = 2, .v_dim = 2};
   if (c.mla.on) c.mla.low_rank_q = true, c.attention.head_dim = 5, c.attention.num_kv_heads = heads;
   /* Every second layer has a window, and the others heads of another size. */
-  bool kinds = c.attention.window_every || c.attention.global_head_dim;
+  bool kinds = c.attention.window_every || c.attention.global_head_dim || c.attention.global_kv_heads;
   if (kinds) c.attention.global_kv_heads = 1, c.attention.global_head_dim = 4;
   for (int l = 0; kinds && l < layers; l += 2) c.layer_flags[l] |= TRI_LAYER_LOCAL;
   c.attention.keys_are_values = c.attention.norm_values; /* one tensor for two parts of the others' weight */
+  if (c.attention.value_dim) c.attention.value_dim = 1;
   /* The last layer reads keys and values of the third last, and has an MLP of its own size. */
   if (c.embed.layer_width) c.embed.layer_width = 2, c.embed.has_layer_inputs = true;
   c.attention.shared_kv_layers = c.embed.layer_width && layers > 2;
@@ -87,6 +88,8 @@ static bool place_qkv(const tri_model_config *c, tri_parallel p, tri_part part, 
   int64_t d = c->attention.head_dim, q_rows = c->attention.num_heads * d, kv_rows = c->attention.num_kv_heads * d,
           head = row / d;
   int which = part == TRI_PART_Q ? 0 : part == TRI_PART_K ? 1 : 2;
+  int64_t v = c->attention.value_dim ? c->attention.value_dim : d;
+  if (part == TRI_PART_V) head = row / v;
   if (part == TRI_PART_QKV_INTERLEAVED) {
     int64_t group = c->attention.num_heads / c->attention.num_kv_heads, kv = head / (group + 2), i = head % (group + 2);
     which = i < group ? 0 : i == group ? 1 : 2;
@@ -95,13 +98,13 @@ static bool place_qkv(const tri_model_config *c, tri_parallel p, tri_part part, 
     which = row < q_rows ? 0 : row < q_rows + kv_rows ? 1 : 2;
     head = (row - (which > 0 ? q_rows : 0) - (which > 1 ? kv_rows : 0)) / d;
   }
-  int64_t in_head = row % d;
+  int64_t in_head = row % (part == TRI_PART_V ? v : d);
   if (which == 0) {
     *dst = local(c->attention.num_heads, p.tp, head) * d + in_head;
     return owner(c->attention.num_heads, p.tp, head) == p.tp_rank;
   }
   int64_t kv_here = count_kv(c, p, c->attention.num_kv_heads);
-  *dst = (count_q(c, p) + (which == 2 ? kv_here : 0) + count_kv(c, p, head)) * d + in_head;
+  *dst = (count_q(c, p) + (which == 2 ? kv_here : 0)) * d + count_kv(c, p, head) * (which == 2 ? v : d) + in_head;
   return needs_kv(c, p, head);
 }
 
@@ -232,6 +235,7 @@ static bool place(const tri_model_config *c, tri_parallel p, const tri_tensor_ru
     return place_up(c->mlp.gated, c->mlp.intermediate_size, p.tp, p.tp_rank, rule->part, row, dst_row);
   case TRI_W_O: {
     int64_t d = c->mla.on ? c->mla.v_dim : c->attention.head_dim;
+    if (c->attention.value_dim) d = c->attention.value_dim;
     *dst_col = local(c->attention.num_heads, p.tp, col / d) * d + col % d;
     return owner(c->attention.num_heads, p.tp, col / d) == p.tp_rank;
   }
