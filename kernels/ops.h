@@ -138,13 +138,18 @@ typedef struct tri_rope_angles_args {
 #define TRI_READS_rope_angles(a) NULL
 #define TRI_WRITES_rope_angles(a) (a)->cos, (a)->sin, (a)->q_scale
 
-/* One row of qkv is hq*d queries, hkv*d keys, hkv*d values. Optional norms of each head of q, k and v (weights float32,
- * head h's at h * norm_stride: 0 for one [d] for all heads; NULL: none), then rotation of the first rotary_dim elements
- * of each head of q and k (0: none), then k and v are written to the cache at kv_slot and q stays in place, rotated and
- * times q_scale[t] where that is given. Rotation pairs (i, i + rotary_dim/2), or (2i, 2i+1) when interleaved. */
+/* One row of qkv is hq*d queries, hkv*d keys, hkv*v values, where v is value_dim or, with 0, d: the cache has d for
+ * either, and zeros from v on. Values are multiplied with value_scale (0: they are not). Optional norms of each head of
+ * q, k and v (weights float32, head h's at h * norm_stride: 0 for one [d] for all heads; NULL: none), then rotation of
+ * the first rotary_dim elements of each head of q and k (0: none), then k and v are written to the cache at kv_slot and
+ * q stays in place, rotated and times q_scale[t] where that is given. Rotation pairs (i, i + rotary_dim/2), or (2i,
+ * 2i+1) when interleaved. Without num_kv_heads a row has queries alone, and nothing is written to the cache, which has
+ * heads of the same size. */
 typedef struct tri_qkv_rope_append_args {
-  tri_mat qkv; /* [T, (hq + 2 hkv) d] in place */
+  tri_mat qkv; /* [T, (hq + hkv) d + hkv v] in place */
   int num_heads, num_kv_heads, head_dim;
+  int value_dim; /* at most head_dim, and without v_norm; 0: head_dim */
+  float value_scale;
   const float *q_norm, *k_norm, *v_norm;
   float norm_eps, norm_weight_offset;
   tri_norm_kind norm_kind;

@@ -210,24 +210,26 @@ const tri_json *tri_json_root(const tri_json_doc *doc) { return (const tri_json 
 
 void tri_json_drop(tri_json_doc *doc, const char *key) { json_object_del((json_t *)doc, key); }
 
-/* Members of the outer object that are not kept, or that the inner one has. */
-static void drop_others(json_t *outer, json_t *inner, const char *kept) {
+/* Takes away, of members that both objects have, the one that does not stay, and those of the outer one that are not
+ * kept. */
+static void drop_others(json_t *outer, json_t *inner, const char *kept, const char *first) {
   const char *key;
   void *next;
   json_t *value;
   json_object_foreach_safe(outer, next, key, value) {
     const json_t *own = json_object_get(inner, key);
-    if (own && !json_is_null(own)) continue; /* replaced */
-    if (tri_has_word(kept, key))
-      json_object_del(inner, key); /* null */
+    bool goes_first = tri_has_word(first, key) && !json_is_null(value);
+    if (own && !json_is_null(own) && !goes_first) continue; /* replaced */
+    if (goes_first || tri_has_word(kept, key))
+      json_object_del(inner, key);
     else
       json_object_del(outer, key);
   }
 }
 
-tri_status tri_json_narrow(tri_json_doc *doc, const char *key, const char *kept) {
+tri_status tri_json_narrow(tri_json_doc *doc, const char *key, const char *kept, const char *first) {
   json_t *outer = (json_t *)doc, *inner = json_incref(json_object_get(outer, key));
-  drop_others(outer, inner, kept);
+  drop_others(outer, inner, kept, first);
   tri_status st = json_object_update(outer, inner) ? TRI_NO_MEMORY : TRI_OK;
   json_decref(inner);
   return st;

@@ -58,8 +58,9 @@ const tri_json *tri_json_root(const tri_json_doc *doc);
 void tri_json_drop(tri_json_doc *doc,
                    const char *key); /* takes a member of the outermost object away, if it is there */
 /* Replaces the outermost object's members by those of its member `key`, an object; of its own those named in `kept`
- * (words) stay where the other has none, or null. TRI_NO_MEMORY: the document is of no use any more. */
-tri_status tri_json_narrow(tri_json_doc *doc, const char *key, const char *kept);
+ * (words) stay where the other has none, or null, and those in `first` unless they are null. TRI_NO_MEMORY: the
+ * document is of no use any more. */
+tri_status tri_json_narrow(tri_json_doc *doc, const char *key, const char *kept, const char *first);
 
 tri_json_kind tri_json_kind_of(const tri_json *j); /* NULL counts as TRI_JSON_NULL */
 size_t tri_json_size(const tri_json *j);           /* members or elements; 0 otherwise */

@@ -180,7 +180,7 @@ static void rotate(const tri_cpu_isa *isa, bool interleaved, float *x, int half,
  * in place, since attention reads q from the same row. */
 static void qkv_rope_append_share(const row_run *r, int begin, int end) {
   const tri_qkv_rope_append_args *a = r->args;
-  int d = a->head_dim, hq = a->num_heads, hkv = a->num_kv_heads, half = a->rotary_dim / 2;
+  int d = a->head_dim, hq = a->num_heads, hkv = a->num_kv_heads, half = a->rotary_dim / 2, v = tri_append_value_dim(a);
   size_t element = tri_dtype_size(a->kv.dtype);
   for (int t = begin; t < end; t++) {
     float *row = tri_mat_row(&a->qkv, t);
@@ -207,7 +207,10 @@ static void qkv_rope_append_share(const row_run *r, int begin, int end) {
     for (int h = 0; h < hkv; h++) {
       size_t at = ((kv_block * (size_t)hkv + (size_t)h) * (size_t)a->kv.block_size + in_block) * (size_t)d * element;
       r->isa->narrow((char *)a->kv.k + at, a->kv.dtype, row + (size_t)(hq + h) * (size_t)d, d);
-      r->isa->narrow((char *)a->kv.v + at, a->kv.dtype, row + (size_t)(hq + hkv + h) * (size_t)d, d);
+      float *value = row + (size_t)(hq + hkv) * (size_t)d + (size_t)h * (size_t)v;
+      if (a->value_scale) r->isa->expand(value, value, TRI_F32, v, a->value_scale);
+      r->isa->narrow((char *)a->kv.v + at, a->kv.dtype, value, v);
+      if (v < d) memset((char *)a->kv.v + at + (size_t)v * element, 0, (size_t)(d - v) * element);
     }
   }
 }

@@ -55,12 +55,13 @@ static bool kv_ok(const tri_kv_layer *kv) {
 }
 
 static bool qkv_rope_append_fits(const tri_qkv_rope_append_args *a) {
-  int d = a->head_dim, width = (a->num_heads + 2 * a->num_kv_heads) * d;
+  int d = a->head_dim, width = tri_append_width(a);
+  bool values = a->value_dim >= 0 && a->value_dim <= d && !(a->value_dim && a->v_norm);
   bool rotary = a->rotary_dim >= 0 && a->rotary_dim <= d && a->rotary_dim % 2 == 0;
-  bool fits =
-      a->qkv.cols == width && a->qkv.ld >= width && a->kv.head_dim == d && a->kv.num_kv_heads == a->num_kv_heads;
+  bool fits = a->qkv.cols == width && a->qkv.ld >= width && a->kv.head_dim == d &&
+              (a->kv.num_kv_heads == a->num_kv_heads || !a->num_kv_heads);
   fits = fits && a->kv.v_dim == 0;
-  return kv_ok(&a->kv) && rotary && fits;
+  return kv_ok(&a->kv) && rotary && values && fits;
 }
 
 /* TRI_NORM_RMS has no mean to subtract: mean stays 0 and `square` is the sum of plain squares. */
@@ -89,12 +90,12 @@ static void scale_all(float *x, size_t n, float factor) {
 }
 
 static void qkv_rope_append_run(const tri_qkv_rope_append_args *a) {
-  int d = a->head_dim, hq = a->num_heads, hkv = a->num_kv_heads, half = a->rotary_dim / 2;
+  int d = a->head_dim, hq = a->num_heads, hkv = a->num_kv_heads, half = a->rotary_dim / 2, v = tri_append_value_dim(a);
   for (int t = 0; t < a->qkv.rows; t++) {
     float *row = a->qkv.data + (size_t)t * (size_t)a->qkv.ld;
     for (int h = 0; h < hq + 2 * hkv; h++) {
-      float *x = row + (size_t)h * (size_t)d;
       bool query = h < hq, value = h >= hq + hkv;
+      float *x = row + (value ? (hq + hkv) * d + (h - hq - hkv) * v : h * d);
       const float *weight = query ? a->q_norm : a->k_norm;
       if (value) weight = a->v_norm;
       size_t own = (size_t)(query ? h : (h - hq) % hkv) * (size_t)a->norm_stride;
@@ -110,7 +111,8 @@ static void qkv_rope_append_run(const tri_qkv_rope_append_args *a) {
       size_t at = ((kv_block * (size_t)hkv + (size_t)h) * (size_t)a->kv.block_size + in_block) * (size_t)d;
       for (int i = 0; i < d; i++) {
         tri_store_f32(a->kv.k, a->kv.dtype, at + (size_t)i, row[(hq + h) * d + i]);
-        tri_store_f32(a->kv.v, a->kv.dtype, at + (size_t)i, row[(hq + hkv + h) * d + i]);
+        float value = i < v ? tri_append_value_scale(a) * row[(hq + hkv) * d + h * v + i] : 0;
+        tri_store_f32(a->kv.v, a->kv.dtype, at + (size_t)i, value);
       }
     }
   }

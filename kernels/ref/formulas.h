@@ -14,6 +14,17 @@
 #endif
 
 /* Not of SWIGLU_OAI, which needs both halves. */
+/* Elements of a value in a row, what it is multiplied with, and the elements of a row. */
+TRI_FORMULA int tri_append_value_dim(const tri_qkv_rope_append_args *a) {
+  return a->value_dim ? a->value_dim : a->head_dim;
+}
+TRI_FORMULA float tri_append_value_scale(const tri_qkv_rope_append_args *a) {
+  return a->value_scale != 0 ? a->value_scale : 1;
+}
+TRI_FORMULA int tri_append_width(const tri_qkv_rope_append_args *a) {
+  return (a->num_heads + a->num_kv_heads) * a->head_dim + a->num_kv_heads * tri_append_value_dim(a);
+}
+
 TRI_FORMULA double tri_formula_act(tri_act act, double x) {
   switch (act) {
   case TRI_ACT_NONE: return x;

@@ -17,16 +17,20 @@ static int layer_ops(const tri_model_config *c, bool sparse) {
   int mlp = sparse ? 5 : 2;                 /* router, choice with its map, both products, sum of the choices */
   if (sparse && c->moe.own_norms) mlp += 8; /* an MLP, a norm before and after each, their sum, and a scale */
   if (c->norm.layer_scale) norms += 2;      /* the stream is settled, and scaled */
+  if (c->embed.layer_width) mlp += 5;       /* the same, a gated product and another, and a norm */
   return attention + mlp + norms + (branch_norms ? 2 : 0);
 }
 
 /* Elements of a token's rows that a layer's norms, positions and activations go through. */
 static double layer_elements(const tri_model_config *c, const tri_shard *s, int layer, bool sparse) {
   int norms = c->norm.one_norm ? 1 : 2, of_branches = c->norm.place == TRI_NORM_BOTH ? 2 : 0;
-  double kv_heads = tri_shard_kv_heads(c, s, layer).count, d = (double)tri_layer_heads(c, layer).dim;
+  double kv_heads = tri_shard_new_kv_heads(c, s, layer).count, d = (double)tri_layer_heads(c, layer).dim;
   double heads = (s->q_heads.count + 2 * kv_heads) * d;
-  double units = sparse ? (double)c->moe.top_k * s->expert_ff.count + s->shared_ff.count : s->ff.count;
-  return (norms + of_branches) * (double)c->hidden_size + heads + units * (c->mlp.gated ? 2 : 1);
+  double units =
+      sparse ? (double)c->moe.top_k * s->expert_ff.count + s->shared_ff.count : tri_shard_units(c, s, layer).count;
+  if (c->embed.layer_width) norms++;
+  return (norms + of_branches) * (double)c->hidden_size + heads + 3 * (double)c->embed.layer_width +
+         units * (c->mlp.gated ? 2 : 1);
 }
 
 static int layer_sums(const tri_model_config *c) {
@@ -50,7 +54,7 @@ static void add_sample(const tri_weight_place *at, tri_weight_shape shape, tri_q
 /* Returns whether a layer needs a matrix after attention alone. */
 static bool is_behind_attention(tri_weight_id id) {
   return id == TRI_W_O || id == TRI_W_UP || id == TRI_W_DOWN || id == TRI_W_ROUTER || id == TRI_W_SHARED_UP ||
-         id == TRI_W_SHARED_DOWN || id == TRI_W_SHARED_GATE;
+         id == TRI_W_SHARED_DOWN || id == TRI_W_SHARED_GATE || id == TRI_W_INPUT_GATE || id == TRI_W_INPUT_PROJECT;
 }
 
 /* Adds up one layer's matrices. Vectors are small, and stay in caches. */

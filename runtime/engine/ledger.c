@@ -85,8 +85,9 @@ static size_t sums_bytes(tri_weight_shape shape, size_t rows) {
  * at most. */
 static size_t mlp_parts_bytes(const tri_model_config *c, const tri_shard *s, size_t rows) {
   enum { MOST = 16 << 20, ROWS = 64, OUTPUTS = 256, UNITS = 256, SPLITS = 16 };
-  if (!c->mlp.gated || s->ff.count <= 0) return 0;
-  size_t splits = ((size_t)s->ff.count + UNITS - 1) / UNITS, slabs = ((size_t)c->hidden_size + OUTPUTS - 1) / OUTPUTS;
+  int units = s->ff.count > s->shared_kv_ff.count ? s->ff.count : s->shared_kv_ff.count;
+  if (!c->mlp.gated || units <= 0) return 0;
+  size_t splits = ((size_t)units + UNITS - 1) / UNITS, slabs = ((size_t)c->hidden_size + OUTPUTS - 1) / OUTPUTS;
   if (splits > SPLITS) splits = SPLITS;
   size_t tile = ROWS;
   while (tile >= 2 * rows && tile > 32) tile /= 2;

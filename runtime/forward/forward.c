@@ -17,13 +17,14 @@ static const size_t RECORDED_WORK = (size_t)8 << 30;
 
 /* Returns the elements of a layer's product in the mean, of one rank: the same on all ranks of a tensor group. */
 static size_t mean_gemm(const tri_model_config *c, int tp) {
-  int64_t heads = 0;
+  int64_t columns = 0;
   for (int l = 0; l < c->num_layers; l++) {
     tri_head_sizes h = tri_layer_heads(c, l);
-    heads += (2 * c->attention.num_heads + 2 * h.num_kv) * h.dim;
+    bool makes_keys = tri_kv_source(c, l) == l;
+    columns += (2 * c->attention.num_heads + 2 * h.num_kv * makes_keys) * h.dim;
+    columns += (c->mlp.gated ? 3 : 2) * tri_layer_units(c, l);
   }
-  int64_t columns = heads / c->num_layers + (c->mlp.gated ? 3 : 2) * c->mlp.intermediate_size;
-  return (size_t)(c->hidden_size * columns / 4 / tp) + 1;
+  return (size_t)(c->hidden_size * (columns / c->num_layers) / 4 / tp) + 1;
 }
 
 /* Ranks of a tensor group that have as many heads, and devices of one kind, cut the attention of a step alike. Their
@@ -184,19 +185,22 @@ static tri_status launch(tri_forward *f, const tri_batch *b, tri_mat x) {
 
 void tri_forward_observe(tri_forward *f, const tri_observer *o) { f->cfg.observer = o ? *o : (tri_observer){0}; }
 
-static size_t bytes_of(tri_mat m) { return (size_t)m.rows * (size_t)m.cols * sizeof(float); }
+/* Inputs of layers follow the stream. */
+static size_t bytes_of(const tri_forward *f, tri_mat x) {
+  return (size_t)x.rows * (size_t)(x.cols + tri_layer_inputs_width(f->cfg.model)) * sizeof(float);
+}
 
 static tri_status receive_hidden(tri_forward *f, int micro_batch, tri_mat x) {
   const tri_replica *g = f->cfg.replica;
   tri_comm *c = f->cfg.stages;
-  return tri_comm_recv(c, x.data, bytes_of(x), tri_replica_rank(g, g->p.pp_rank - 1, g->p.dp_rank, g->p.tp_rank),
+  return tri_comm_recv(c, x.data, bytes_of(f, x), tri_replica_rank(g, g->p.pp_rank - 1, g->p.dp_rank, g->p.tp_rank),
                        TRI_TAG_HIDDEN + micro_batch);
 }
 
 static tri_status send_hidden(tri_forward *f, int micro_batch, tri_mat x) {
   const tri_replica *g = f->cfg.replica;
   tri_comm *c = f->cfg.stages;
-  return tri_comm_isend(c, x.data, bytes_of(x), tri_replica_rank(g, g->p.pp_rank + 1, g->p.dp_rank, g->p.tp_rank),
+  return tri_comm_isend(c, x.data, bytes_of(f, x), tri_replica_rank(g, g->p.pp_rank + 1, g->p.dp_rank, g->p.tp_rank),
                         TRI_TAG_HIDDEN + micro_batch, &f->sends[micro_batch]);
 }
 
@@ -292,8 +296,10 @@ static tri_status launch_recorded(tri_forward *f, const tri_batch *b, int micro_
 void tri_forward_copy_blocks(tri_forward *f, const tri_batch_builder *b) {
   static const tri_op_plan plan;
   tri_backend *be = f->cfg.backend;
+  int first = f->cfg.shard.layers.first;
   tri_kv_cache_move(f->cfg.kv, b->swaps_out, b->num_swaps_out, true);
   for (int l = 0; b->num_copies && l < f->cfg.kv->num_layers; l++) {
+    if (tri_kv_source(f->cfg.model, first + l) != first + l) continue;
     tri_copy_blocks_args copy = {.kv = f->cfg.kv->layers[l], .pairs = b->copies, .num_pairs = b->num_copies};
     be->ops.copy_blocks_launch(be, &plan, &copy);
   }

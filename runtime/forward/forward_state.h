@@ -11,7 +11,7 @@
 #include "runtime/forward/forward.h"
 #include "runtime/forward/walk.h"
 
-enum { TRI_FORWARD_PLANS = 512, TRI_LAYER_CLASSES = 256, TRI_FORWARD_TABLES = 8, TRI_FORWARD_ATTENTIONS = 4 };
+enum { TRI_FORWARD_PLANS = 512, TRI_LAYER_CLASSES = 512, TRI_FORWARD_TABLES = 8, TRI_FORWARD_ATTENTIONS = 4 };
 
 struct tri_forward {
   tri_forward_config cfg;
@@ -96,6 +96,11 @@ void tri_walk_settle(tri_walk *w);
 void tri_walk_norm_stream(tri_walk *w, tri_norm_args a);
 /* latent.c: attention over compressed keys and values, from a branch's input to buf.attn. */
 void tri_walk_latent(tri_walk *w, const tri_layer *y, tri_mat in);
+/* layer_inputs.c: makes the inputs of all layers, of the embedding; adds a layer's to the stream, in which nothing is
+ * pending; and, of a walk that has just turned to fewer rows than those of the stream x, gathers these of an input. */
+void tri_walk_layer_inputs(tri_walk *w);
+void tri_walk_add_input(tri_walk *w, const tri_layer *y);
+void tri_walk_narrow_input(tri_walk *w, const tri_layer *y, tri_mat x);
 /* cross.c: attention to the encoder's states, from a branch's input to buf.delta. */
 void tri_walk_cross(tri_walk *w, const tri_layer *y, tri_mat in);
 /* pooling.c: from an encoder's final states to what is pooled and to a classifier's logits; and where those lie. */
@@ -153,7 +158,7 @@ static const tri_weight tri_no_weight;
 
 /* A micro-batch's residual stream. */
 static inline tri_mat tri_stream_of(const tri_forward *f, int micro_batch, int rows) {
-  tri_mat x = tri_rows(f->buf.x, rows);
+  tri_mat x = tri_packed(f->buf.x, rows, (int)f->cfg.model->hidden_size);
   x.data += (size_t)micro_batch * f->buf.micro_batch_stride / sizeof *x.data;
   return x;
 }
@@ -184,6 +189,9 @@ tri_mat tri_qkv_of(const tri_walk *w, const tri_layer *y);
 tri_mat tri_queries_of(const tri_walk *w, const tri_layer *y);
 tri_mat tri_keys_of(const tri_walk *w, const tri_layer *y);
 tri_mat tri_attended_of(const tri_walk *w, const tri_layer *y);
+/* Rows that attention writes: these, or longer ones in which a head has as much as of its keys, with zeros at its end.
+ */
+tri_mat tri_wide_attended_of(const tri_walk *w, const tri_layer *y);
 /* Those keys of a step's that no lower rank has, too: each is counted once in a sum over the ranks. */
 tri_mat tri_counted_keys_of(const tri_walk *w, const tri_layer *y);
 /* The norm of queries or keys over all heads of all ranks. */

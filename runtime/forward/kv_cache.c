@@ -9,10 +9,11 @@ tri_dtype tri_kv_dtype(const tri_model_config *c, tri_dtype asked, tri_dtype wei
   return narrows_inputs && (weights == TRI_F16 || weights == TRI_BF16) ? weights : TRI_F32;
 }
 
-/* Returns the elements of a token in a layer. A latent is key and value in one, for all heads, on every tensor rank. */
+/* Returns the elements of a token that a layer makes. A latent is key and value in one, for all heads, on every tensor
+ * rank. */
 static size_t elements_of(const tri_model_config *c, const tri_shard *s, int layer) {
   if (c->mla.on) return (size_t)(c->mla.rank + c->mla.rope_dim);
-  return 2 * (size_t)tri_shard_kv_heads(c, s, layer).count * (size_t)tri_layer_heads(c, layer).dim;
+  return 2 * (size_t)tri_shard_new_kv_heads(c, s, layer).count * (size_t)tri_layer_heads(c, layer).dim;
 }
 
 bool tri_kv_block_bytes(const tri_model_config *c, const tri_shard *s, tri_dtype dtype, int block_size, size_t *out) {
@@ -26,6 +27,7 @@ bool tri_kv_block_bytes(const tri_model_config *c, const tri_shard *s, tri_dtype
 static void find_groups(tri_kv_cache *kv, const tri_model_config *c, const tri_shard *s, size_t element) {
   for (int l = 0; l < kv->num_layers; l++) {
     int layer = s->layers.first + l;
+    if (tri_kv_source(c, layer) != layer) continue;
     tri_kv_group *g = &kv->groups[tri_layer_has_global_heads(c, layer)];
     if (!g->num_layers++) g->first = l;
     g->stride = elements_of(c, s, layer) * element * (size_t)kv->block_size * (size_t)kv->num_blocks;
@@ -38,6 +40,10 @@ static void place_layers(tri_kv_cache *kv, const tri_model_config *c, const tri_
   for (int l = 0; l < kv->num_layers; l++) {
     int layer = s->layers.first + l, group = tri_layer_has_global_heads(c, layer);
     char *keys = (char *)kv->memory + at[group];
+    if (tri_kv_source(c, layer) != layer) {
+      kv->layers[l] = kv->layers[tri_kv_source(c, layer) - s->layers.first];
+      continue;
+    }
     kv->layers[l] = (tri_kv_layer){
         .k = keys,
         .v = c->mla.on ? NULL : keys + groups[group].stride / 2,

@@ -26,12 +26,29 @@ static void norm_whole(tri_walk *w, const tri_layer *y) {
   tri_emit_norm(w, tri_whole_norm_of(w, k, &y->w[TRI_W_K_NORM], k_sums, heads.num_kv * heads.dim));
 }
 
+/* Takes the zeros at the end of each head away, where there are any. */
+static void drop_zeros(tri_walk *w, const tri_layer *y) {
+  const tri_attention_config *a = &w->f->cfg.model->attention;
+  tri_mat wide = tri_wide_attended_of(w, y), to = tri_attended_of(w, y);
+  size_t element = tri_dtype_size(to.dtype), width = (size_t)a->value_dim * element;
+  size_t heads = (size_t)to.rows * (size_t)w->f->cfg.shard.q_heads.count;
+  if (a->value_dim) tri_emit_copy_rows(w, to.data, width, wide.data, (size_t)a->head_dim * element, width, heads);
+}
+
 /* From a branch's input to buf.attn. */
 static void attend(tri_walk *w, const tri_layer *y, tri_mat in) {
   tri_emit_linear(w, tri_linear_of(w, in, TRI_BIASED(y->w, QKV), tri_qkv_of(w, y)));
   if (w->f->cfg.model->attention.qk_norm == TRI_QK_NORM_WHOLE) norm_whole(w, y);
   tri_emit_qkv_rope_append(w, tri_append_of(w, y));
   tri_emit_attention(w, tri_attention_of(w, y, w->b));
+  drop_zeros(w, y);
+}
+
+/* Returns the rows of what attention has made that are read from here on. */
+static tri_mat narrow(tri_walk *w, const tri_layer *y) {
+  tri_mat x = w->x, attended = tri_walk_narrow(w, y, tri_attended_of(w, y));
+  if (w->is_narrow && w->f->cfg.model->embed.layer_width) tri_walk_narrow_input(w, y, x);
+  return attended;
 }
 
 /* Returns what it adds. */
@@ -40,7 +57,7 @@ static tri_mat attention(tri_walk *w, const tri_layer *y, tri_mat in) {
     tri_walk_latent(w, y, in);
   else
     attend(w, y, in);
-  tri_mat attended = tri_walk_narrow(w, y, tri_attended_of(w, y)), delta = tri_attention_delta_of(w);
+  tri_mat attended = narrow(w, y), delta = tri_attention_delta_of(w);
   tri_linear_args out = tri_linear_of(w, attended, TRI_BIASED(y->w, O), delta);
   out.accumulate = tri_adds_in_place(w);
   if (attended.rows) tri_emit_linear(w, out);
@@ -134,6 +151,10 @@ static void mlp_half(tri_walk *w, const tri_layer *y, tri_mat in) {
     tri_walk_mlp(w, y, in);
   close_branch(w, tri_mlp_delta_of(w), tri_mlp_is_summed(w, y), TRI_BIASED(y->w, NORM2),
                TRI_BIASED(y->w, BRANCH_NORM2));
+  if (w->f->cfg.model->embed.layer_width) {
+    tri_walk_settle(w);
+    tri_walk_add_input(w, y);
+  }
   if (w->f->cfg.model->norm.layer_scale) scale_stream(w, y);
 }
 

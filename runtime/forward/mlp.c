@@ -17,7 +17,7 @@ static void up(tri_walk *w, tri_mat in, const tri_weight *weight, const tri_weig
 }
 
 void tri_walk_mlp(tri_walk *w, const tri_layer *y, tri_mat in) {
-  int units = w->f->cfg.shard.ff.count;
+  int units = tri_shard_units(w->f->cfg.model, &w->f->cfg.shard, y->number).count;
   tri_gated_mlp_args a = {.down = tri_down_of(w, TRI_BIASED(y->w, DOWN), units)};
   if (!w->f->cfg.model->mlp.gated) {
     up(w, in, TRI_BIASED(y->w, UP), units);

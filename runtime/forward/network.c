@@ -21,6 +21,7 @@ static void embed(tri_walk *w) {
     tri_emit_linear(w, in);
   }
   if (c->embed.norm && !c->embed.projects_last) tri_walk_norm_stream(w, norm);
+  if (c->embed.layer_width) tri_walk_layer_inputs(w);
 }
 
 /* Returns whether the logits of all rows of the walk are wanted: those of a batch ascend, so that these are all rows in
@@ -33,7 +34,7 @@ static bool wants_all(const tri_walk *w) {
 /* Returns the states whose logits are wanted, of a prompt the last token's, after the final norm. Where they are all
  * that there are, that adds what is pending, and nothing is copied. */
 static tri_mat final_rows(tri_walk *w) {
-  tri_mat rows = tri_rows(w->f->buf.rows, w->b->num_logits), x = w->x;
+  tri_mat x = w->x, rows = tri_packed(w->f->buf.rows, w->b->num_logits, x.cols);
   bool normed = !w->f->cfg.model->norm.no_final;
   if (!normed || !wants_all(w)) tri_walk_settle(w);
   if (!wants_all(w)) {

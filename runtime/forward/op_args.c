@@ -114,8 +114,9 @@ static int head_dim_of(const tri_walk *w, const tri_layer *y) {
   return (int)tri_layer_heads(w->f->cfg.model, y->number).dim;
 }
 
+/* Returns the KV heads that a layer makes. */
 static tri_range kv_heads_of(const tri_walk *w, const tri_layer *y) {
-  return tri_shard_kv_heads(w->f->cfg.model, &w->f->cfg.shard, y->number);
+  return tri_shard_new_kv_heads(w->f->cfg.model, &w->f->cfg.shard, y->number);
 }
 
 /* Returns how many query heads of the model share a KV head of the layer. */
@@ -124,11 +125,11 @@ static int group_of(const tri_walk *w, const tri_layer *y) {
   return (int)(c->attention.num_heads / tri_layer_heads(c, y->number).num_kv);
 }
 
-/* A row of qkv: the heads of queries, then those of keys, then those of values, head_dim each. */
+/* A row of qkv: the heads of queries, then those of keys, head_dim each, then those of values. */
 tri_mat tri_qkv_of(const tri_walk *w, const tri_layer *y) {
   const tri_forward *f = w->f;
-  int heads = f->cfg.shard.q_heads.count + 2 * kv_heads_of(w, y).count;
-  return tri_packed(f->buf.qkv, w->b->num_tokens, heads * head_dim_of(w, y));
+  int kv_heads = kv_heads_of(w, y).count, keys = (f->cfg.shard.q_heads.count + kv_heads) * head_dim_of(w, y);
+  return tri_packed(f->buf.qkv, w->b->num_tokens, keys + kv_heads * (int)tri_value_dim(f->cfg.model, y->number));
 }
 
 tri_mat tri_queries_of(const tri_walk *w, const tri_layer *y) {
@@ -144,6 +145,12 @@ tri_mat tri_keys_of(const tri_walk *w, const tri_layer *y) {
 tri_mat tri_counted_keys_of(const tri_walk *w, const tri_layer *y) {
   int d = head_dim_of(w, y), shared = w->f->cfg.shard.q_heads.first % group_of(w, y) != 0;
   return tri_columns(tri_keys_of(w, y), shared * d, (kv_heads_of(w, y).count - shared) * d);
+}
+
+tri_mat tri_wide_attended_of(const tri_walk *w, const tri_layer *y) {
+  const tri_forward *f = w->f;
+  if (!f->cfg.model->attention.value_dim) return tri_attended_of(w, y);
+  return tri_packed(f->buf.wide_attn, w->b->num_tokens, f->cfg.shard.q_heads.count * head_dim_of(w, y));
 }
 
 tri_mat tri_attended_of(const tri_walk *w, const tri_layer *y) {
@@ -189,6 +196,8 @@ tri_qkv_rope_append_args tri_append_of(const tri_walk *w, const tri_layer *y) {
       .num_heads = f->cfg.shard.q_heads.count,
       .num_kv_heads = kv_heads_of(w, y).count,
       .head_dim = head_dim_of(w, y),
+      .value_dim = (int)c->attention.value_dim,
+      .value_scale = (float)c->attention.value_scale,
       .q_norm = per_head ? tri_vector(&y->w[TRI_W_Q_NORM]) : NULL,
       .k_norm = per_head ? tri_vector(&y->w[TRI_W_K_NORM]) : NULL,
       .v_norm = c->attention.norm_values ? f->ones : NULL,
@@ -233,7 +242,7 @@ tri_attention_args tri_attention_of(const tri_walk *w, const tri_layer *y, const
       .bias_len = f->bias_len,
       .bias_offset = f->bias_offset,
       .bias_relative = c->attention.position == TRI_POS_RELATIVE,
-      .out = tri_attended_of(w, y),
+      .out = tri_wide_attended_of(w, y),
   };
 }
 

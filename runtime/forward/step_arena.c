@@ -24,8 +24,10 @@ static void add(struct table *t, tri_buffer_id id, int64_t rows, int64_t cols) {
  * workspace; one that every token takes is an MLP. */
 static int most_units(const tri_model_config *c, const tri_shard *s) {
   int most = s->shared_ff.count;
-  for (int l = s->layers.first; l < s->layers.first + s->layers.count; l++)
-    if (!(c->layer_flags[l] & TRI_LAYER_SPARSE) && s->ff.count > most) most = s->ff.count;
+  for (int l = s->layers.first; l < s->layers.first + s->layers.count; l++) {
+    int units = c->layer_flags[l] & TRI_LAYER_SPARSE ? 0 : tri_shard_units(c, s, l).count;
+    if (units > most) most = units;
+  }
   return most;
 }
 
@@ -33,7 +35,7 @@ static int most_units(const tri_model_config *c, const tri_shard *s) {
 static int64_t most_qkv(const tri_model_config *c, const tri_shard *s) {
   int64_t most = c->mla.on ? s->q_heads.count * c->attention.head_dim : 0;
   for (int l = s->layers.first; l < s->layers.first + s->layers.count && !c->mla.on; l++) {
-    int64_t heads = s->q_heads.count + 2 * (int64_t)tri_shard_kv_heads(c, s, l).count;
+    int64_t heads = s->q_heads.count + 2 * (int64_t)tri_shard_new_kv_heads(c, s, l).count;
     int64_t n = heads * tri_layer_heads(c, l).dim;
     if (n > most) most = n;
   }
@@ -82,15 +84,19 @@ static void add_layers(struct table *t) {
   int64_t all = t->cfg->limits->max_num_batched_tokens, tokens = tri_limits_chunk(t->cfg->limits),
           half = c->attention.rope.rotary_dim / 2, local_half = c->attention.local_rope.rotary_dim / 2;
   int64_t heads = s->q_heads.count, units = most_units(c, s);
-  add(t, TRI_BUF_x, all, c->hidden_size);
+  add(t, TRI_BUF_x, all, c->hidden_size + tri_layer_inputs_width(c));
   add(t, TRI_BUF_h, tokens, c->hidden_size);
   add(t, TRI_BUF_qkv, tokens, most_qkv(c, s));
   add(t, TRI_BUF_attn, tokens, most_attended(c, s));
+  add(t, TRI_BUF_wide_attn, tokens, c->attention.value_dim ? heads * c->attention.head_dim : 0);
   add(t, TRI_BUF_delta, c->norm.parallel_residual ? all : tokens, c->hidden_size);
   add(t, TRI_BUF_mlp_delta, tokens, c->hidden_size);
   add(t, TRI_BUF_up, tokens, (c->mlp.gated ? 2 : 1) * units);
   add(t, TRI_BUF_act, tokens, units);
   add(t, TRI_BUF_embed, tokens, c->embed.size);
+  add(t, TRI_BUF_layer_embed, tokens, c->num_layers * c->embed.layer_width);
+  add(t, TRI_BUF_layer_project, tokens, c->num_layers * c->embed.layer_width);
+  add(t, TRI_BUF_input_act, tokens, c->embed.layer_width);
   add(t, TRI_BUF_qkv_a, tokens, m->q_rank + m->rank + m->rope_dim);
   add(t, TRI_BUF_q_a, tokens, m->q_rank);
   add(t, TRI_BUF_absorbed, tokens, heads * (m->rank + m->rope_dim));
@@ -117,7 +123,7 @@ static void add_ends(struct table *t) {
   const tri_limits *l = t->cfg->limits;
   int64_t rows = tri_limits_logits(l), seqs = l->max_num_seqs, tp = s->p.tp;
   int64_t pairs = 2 * TRI_SAMPLE_CANDIDATES; /* of 32-bit numbers, a candidate each */
-  add(t, TRI_BUF_rows, rows, c->hidden_size);
+  add(t, TRI_BUF_rows, rows, c->hidden_size + 2 * c->embed.layer_width);
   add(t, TRI_BUF_narrow_attn, rows, most_attended(c, s));
   add(t, TRI_BUF_narrow_rows, rows, c->embed.size);
   add(t, TRI_BUF_local_logits, rows, s->last_stage ? s->vocab.count : 0);
@@ -140,9 +146,9 @@ static tri_dtype qkv_type(const tri_model_config *c, tri_dtype gemms) {
 
 /* Latents come to their norm in float32: that of keys and values is rounded once, on its way to the cache. */
 static void set_types(struct table *t) {
-  static const tri_buffer_id of_gemms[] = {TRI_BUF_h,   TRI_BUF_attn,     TRI_BUF_narrow_attn,
-                                           TRI_BUF_up,  TRI_BUF_act,      TRI_BUF_all2all_x,
-                                           TRI_BUF_q_a, TRI_BUF_absorbed, TRI_BUF_latent};
+  static const tri_buffer_id of_gemms[] = {TRI_BUF_h,      TRI_BUF_attn,      TRI_BUF_narrow_attn, TRI_BUF_up,
+                                           TRI_BUF_act,    TRI_BUF_all2all_x, TRI_BUF_q_a,         TRI_BUF_absorbed,
+                                           TRI_BUF_latent, TRI_BUF_input_act, TRI_BUF_wide_attn};
   for (size_t i = 0; i < sizeof of_gemms / sizeof *of_gemms; i++) t->to[of_gemms[i]].type = t->cfg->gemms;
   t->to[TRI_BUF_qkv].type = qkv_type(t->cfg->model, t->cfg->gemms);
 }

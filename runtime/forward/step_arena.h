@@ -17,16 +17,21 @@
 /* Activations of one step, matrices of [T, columns] but where something else is said. A buffer that no op of the model
  * touches has no memory: its data is NULL. */
 #define TRI_BUFFER_LIST(X)                                                                                             \
-  X(x)   /* residual stream; one copy for each micro-batch, whose last transfer to the next stage may be under way */  \
+  X(x) /* residual stream; one copy for each micro-batch, whose last transfer to the next stage may be under way; */   \
+  /* its rows are followed by those of the inputs of layers (layer_inputs.c) */                                        \
   X(h)   /* normed input of a product, or the stream in the type of products */                                        \
   X(qkv) /* queries, keys and values; of latent attention the queries, of cross-attention its keys and values */       \
   X(attn)                                                                                                              \
+  X(wide_attn)   /* [T, heads * head_dim] of values that are shorter than that: the same with zeros after each */      \
   X(narrow_attn) /* [num_logits, columns of attn] of the last layer: see tri_walk_narrow */                            \
   X(delta)       /* what attention adds; of a parallel residual what both branches add */                              \
   X(mlp_delta)   /* what the MLP adds */                                                                               \
   X(up)                                                                                                                \
   X(act)                                                                                                               \
-  X(embed)    /* [T, embed_size] where the embedding is projected */                                                   \
+  X(embed)         /* [T, embed_size] where the embedding is projected */                                              \
+  X(layer_embed)   /* [T, layers * width] of a model whose layers have inputs of their own: rows of their table, */    \
+  X(layer_project) /* the embedding's projection, */                                                                   \
+  X(input_act)     /* [T, width] and a layer's input times its gate */                                                 \
   X(qkv_a)    /* latent attention: latents of queries, where they have one, and of keys and values, the shared key; */ \
   X(q_a)      /* the first of these normed, */                                                                         \
   X(absorbed) /* queries in the latent's space, */                                                                     \
@@ -53,7 +58,7 @@
   X(local_sin)                                                                                                         \
   X(q_scale)        /* [T, 1] what queries are multiplied with, where they are */                                      \
   X(square_sums)    /* [2, T] of queries and of keys that are normed over all heads */                                 \
-  X(rows)           /* [num_logits, hidden] states whose logits are wanted */                                          \
+  X(rows)           /* [num_logits, hidden] states whose logits are wanted, and inputs of the last layer */            \
   X(narrow_rows)    /* the same projected to embed_size */                                                             \
   X(local_logits)   /* [num_logits, this rank's part of the vocabulary] */                                             \
   X(logits)         /* sampling rank of several: [num_logits, vocab_size], where rows are brought together */          \
@@ -91,6 +96,11 @@ typedef struct tri_step_arena_buffer {
   size_t offset;            /* bytes into the arena */
   tri_buffer_set conflicts; /* buffers that ever hold something at the same time */
 } tri_step_arena_buffer;
+
+/* Returns the columns of the rows that follow those of the stream: inputs of all layers, and one part before them. */
+static inline int64_t tri_layer_inputs_width(const tri_model_config *c) {
+  return c->embed.layer_width ? (c->num_layers + 1) * c->embed.layer_width : 0;
+}
 
 /* Returns the bytes of all copies of a buffer. */
 static inline size_t tri_step_arena_bytes(const tri_step_arena_buffer *b) { return b->stride * (size_t)b->copies; }

@@ -76,16 +76,15 @@ static bool narrows(const tri_walk *w, const tri_layer *y) {
  * its flags, whether the stream has something pending, whether products find it in their own type, whether its experts
  * are the host's, whether it narrows the walk, and the form of its weights. */
 static int class_of(const tri_walk *w, const tri_layer *y) {
-  enum { PENDING = 16, COPIED = 32, ON_HOST = 64, NARROWS = 128 };
-  int class = y->flags & (TRI_LAYER_LOCAL | TRI_LAYER_SPARSE | TRI_LAYER_NO_ROPE | TRI_LAYER_BARE);
+  enum { PENDING = 32, COPIED = 64, ON_HOST = 128, NARROWS = 256, FLAGS = PENDING - 1 };
+  int class = y->flags & FLAGS;
   if (w->pending.data) class |= PENDING;
   if (w->copied) class |= COPIED;
   if (tri_has_experts_on_host(w->f, y)) class |= ON_HOST;
   if (narrows(w, y)) class |= NARROWS;
   return w->f->layer_forms[y->local] * TRI_LAYER_CLASSES + class;
 }
-_Static_assert(TRI_LAYER_LOCAL + TRI_LAYER_SPARSE + TRI_LAYER_NO_ROPE + TRI_LAYER_BARE < 16 && TRI_LAYER_CLASSES == 256,
-               "the form apart, a class has eight bits");
+_Static_assert(TRI_LAYER_SHARED_KV < 32 && TRI_LAYER_CLASSES == 512, "the form apart, a class has nine bits");
 
 /* A PLAN walk emits only the first layer of each class and notes where its plans begin. A LAUNCH walk emits all layers,
  * each with the plans of its class. */
@@ -385,7 +384,7 @@ tri_mat tri_walk_narrow(tri_walk *w, const tri_layer *y, tri_mat attended) {
   tri_forward *f = w->f;
   if (!narrows(w, y)) return attended;
   int n = w->b->num_logits;
-  tri_mat narrow = tri_packed(f->buf.narrow_attn, n, attended.cols), rows = tri_rows(f->buf.rows, n);
+  tri_mat narrow = tri_packed(f->buf.narrow_attn, n, attended.cols), rows = tri_packed(f->buf.rows, n, w->x.cols);
   gather(w, attended, narrow);
   gather(w, w->x, rows);
   f->narrow = *w->b;

@@ -42,6 +42,7 @@ typedef struct tri_load {
   const tri_st_tensor *tensor;
   const tri_weight_target *target;
   int64_t file_rows, file_cols; /* of the tensor as stored; of experts, of one */
+  bool transposed;              /* it is stored [in, out] */
   uint64_t base;                /* where the expert at hand begins in a stacked tensor, in bytes */
   float *max;                   /* [slice's rows] of a stored transpose that is quantised: magnitudes */
   tri_packed packed;            /* of a quantized matrix */

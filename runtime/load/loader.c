@@ -72,7 +72,7 @@ static tri_status find_run(void *ctx, const tri_slice *s) {
   tri_load *l = ctx;
   const tri_weight_place *place = &l->target->place;
   size_t esize = tri_dtype_size(place->dtype), row = (size_t)l->file_cols * esize;
-  if ((l->target->rule.flags & TRI_TENSOR_TRANSPOSED) || l->tensor->dtype != place->dtype || !is_run(l, s)) {
+  if (l->transposed || l->tensor->dtype != place->dtype || !is_run(l, s)) {
     l->found_others = true;
     return TRI_OK;
   }
@@ -147,11 +147,10 @@ cleanup:
   return st;
 }
 
-/* Returns whether a tensor has the shape that the rule wants of it. */
-static bool shape_fits(const tri_load *l, const tri_weight_target *w, const tri_st_tensor *t) {
+/* Returns whether a tensor has the shape that the rule wants of it, or that shape's transpose. */
+static bool shape_fits(const tri_load *l, const tri_weight_target *w, const tri_st_tensor *t, bool transposed) {
   const tri_tensor_rule *rule = &w->rule;
   tri_weight_shape full = tri_rule_full_shape(l->c, rule, w->layer);
-  bool transposed = rule->flags & TRI_TENSOR_TRANSPOSED;
   int64_t rows = transposed ? full.k : full.n, cols = transposed ? full.n : full.k;
   bool stacked = rule->flags & TRI_TENSOR_STACKED;
   /* A gain for each head may be stored as [heads, head_dim], what is added to logits as [1, vocabulary], and what is
@@ -175,8 +174,12 @@ static tri_status load_numbers(tri_load *l, const tri_weight_target *t) {
     return tri_fail(l->err, TRI_CORRUPT, name, "the checkpoint has no tensor %s%s", tri_tensor_prefix(l->c, 0), name);
   }
   tri_weight_shape full = tri_rule_full_shape(l->c, &t->rule, t->layer);
-  bool transposed = t->rule.flags & TRI_TENSOR_TRANSPOSED;
-  if (!shape_fits(l, t, src))
+  bool transposed = t->rule.flags & TRI_TENSOR_TRANSPOSED, fits = shape_fits(l, t, src, transposed);
+  if (!fits && t->rule.flags & TRI_TENSOR_EITHER) {
+    fits = shape_fits(l, t, src, !transposed);
+    transposed ^= fits;
+  }
+  if (!fits)
     return tri_fail(l->err, TRI_CORRUPT, src->name,
                     "tensor %.80s has %d dimensions of %lld x %lld, the config asks for %lld x %lld", src->name,
                     src->rank, src->rank > 0 ? (long long)src->shape[0] : 1,
@@ -185,6 +188,7 @@ static tri_status load_numbers(tri_load *l, const tri_weight_target *t) {
   if (src->dtype > TRI_BF16)
     return tri_fail(l->err, TRI_UNSUPPORTED, src->name, "tensor %.80s is neither F32, F16 nor BF16", src->name);
   l->tensor = src;
+  l->transposed = transposed;
   l->file_rows = transposed ? full.k : full.n;
   l->file_cols = transposed ? full.n : full.k;
   l->base = t->rule.flags & TRI_TENSOR_STACKED

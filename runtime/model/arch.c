@@ -43,6 +43,7 @@
   X(llama)                                                                                                             \
   X(llama4_text)                                                                                                       \
   X(marian)                                                                                                            \
+  X(mimo_v2_flash)                                                                                                     \
   X(minimax_m2)                                                                                                        \
   X(ministral3)                                                                                                        \
   X(mistral)                                                                                                           \
@@ -58,9 +59,12 @@
   X(phi3)                                                                                                              \
   X(phimoe)                                                                                                            \
   X(qwen2)                                                                                                             \
+  X(qwen2_5_vl_text)                                                                                                   \
   X(qwen2_moe)                                                                                                         \
   X(qwen3)                                                                                                             \
   X(qwen3_moe)                                                                                                         \
+  X(qwen3_vl_moe_text)                                                                                                 \
+  X(qwen3_vl_text)                                                                                                     \
   X(roberta)                                                                                                           \
   X(seed_oss)                                                                                                          \
   X(smollm3)                                                                                                           \
@@ -106,7 +110,7 @@ const tri_tensor_rule *tri_rule_next(const tri_model_config *c, const tri_tensor
 /* Rows of TRI_WEIGHT_LIST, by id: the one list gives ids, names and properties, so that none of them can be missing. */
 static const struct {
   const char *name;
-  enum { MODEL, LAYER, DENSE, SPARSE } place;
+  enum { MODEL, LAYER, DENSE, SPARSE, END } place;
   enum { PLAIN, GAIN, LINEAR } kind;
 } weights[] = {
 #define X(name, place, kind) [TRI_W_##name] = {#name, place, kind},
@@ -118,7 +122,7 @@ const char *tri_weight_name(tri_weight_id id) { return weights[id].name; }
 bool tri_weight_is_per_layer(tri_weight_id id) { return weights[id].place != MODEL; }
 bool tri_weight_is_gain(tri_weight_id id) { return weights[id].kind == GAIN; }
 bool tri_weight_is_linear(tri_weight_id id) { return weights[id].kind == LINEAR; }
-bool tri_weight_is_mlp(tri_weight_id id) { return weights[id].place == DENSE || weights[id].place == SPARSE; }
+bool tri_weight_is_mlp(tri_weight_id id) { return weights[id].place >= DENSE; }
 
 bool tri_weight_is_of_experts(tri_weight_id id) {
   return id == TRI_W_EXPERT_UP || id == TRI_W_EXPERT_UP_BIAS || id == TRI_W_EXPERT_DOWN || id == TRI_W_EXPERT_DOWN_BIAS;

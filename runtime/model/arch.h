@@ -17,27 +17,31 @@
 #include "runtime/model/config.h"
 
 /* The executor's tensors. Matrices keep a 16-bit type; vectors are float32. Cut over the tensor group:
- *   by vocabulary: EMBED, HEAD (rows)       by query and KV heads: QKV (rows), O (columns)
+ *   by vocabulary: EMBED, LAYER_EMBED, HEAD (rows)       by query and KV heads: QKV (rows), O (columns)
  *   by intermediate size: UP (rows; gate rows first when gated), DOWN (columns)
  *   by each expert's intermediate size: EXPERT_UP (expert below expert), EXPERT_DOWN, the same for SHARED_*
  *   by heads: Q_B, V_UP, CROSS_Q, CROSS_KV (keys above values; rows), CROSS_O, RELATIVE_BIAS (columns), K_UP
- *   replicated: norms, projections, routers, projections to latents (QKV_A)
+ *   replicated: norms, projections, routers, projections to latents (QKV_A), what makes and takes inputs of layers
  *   on tensor rank 0 alone: what is added before an all-reduce (O_BIAS, CROSS_O_BIAS, DOWN_BIAS, POSITIONS, TYPES) and
  *   an encoder's ends (POOLER, CLASSIFIER, DENSE1 and 2)
  *
  * QKV_A is [q_rank + rank + rope_dim, hidden]: the queries' latent, where they have one, then that of keys and values,
  * then the key that rotates. K_UP is [rank, nope_dim] for each head: what a query is multiplied with to meet the
- * latent. NORM1, NORM2: of a branch's input, or of the sum with it. BRANCH_NORM1, 2: of what a branch gives.
+ * latent. NORM1, NORM2: of a branch's input, or of the sum with it. BRANCH_NORM1, 2: of what a branch gives. Inputs of
+ * layers (layer_inputs.c): LAYER_EMBED is [vocabulary, layers * width], LAYER_PROJECT [layers * width, hidden].
  *
  * X(name, place, kind). Place: MODEL has one, each LAYER has one, or those with one MLP (DENSE) or with experts
- * (SPARSE). Kind: a GAIN, around 1 where it is made up; a matrix of a LINEAR layer or of experts, which a quantized
- * model has in int8; or PLAIN.
+ * (SPARSE), or each has one that its second half reads whatever that is (END). Kind: a GAIN, around 1 where it is made
+ * up; a matrix of a LINEAR layer or of experts, which a quantized model has in int8; or PLAIN.
  *
  * Rows are outputs and columns inputs, row after row: QKV is [(q_heads + 2 kv_heads) * head_dim, hidden], O is
  * [hidden, q_heads * head_dim], UP is [intermediate, hidden], or twice as many rows when gated, and DOWN is [hidden,
  * intermediate]. tri_shard_weight_shape has all of them. */
 #define TRI_WEIGHT_LIST(X)                                                                                             \
   X(EMBED, MODEL, PLAIN)                                                                                               \
+  X(LAYER_EMBED, MODEL, PLAIN)                                                                                         \
+  X(LAYER_PROJECT, MODEL, PLAIN)                                                                                       \
+  X(LAYER_PROJECT_NORM, MODEL, GAIN)                                                                                   \
   X(EMBED_NORM, MODEL, GAIN)                                                                                           \
   X(EMBED_NORM_BIAS, MODEL, PLAIN)                                                                                     \
   X(PROJECT_IN, MODEL, PLAIN)                                                                                          \
@@ -89,6 +93,9 @@
   X(EXPERT_BRANCH_NORM, SPARSE, GAIN)                                                                                  \
   X(SHARED_BRANCH_NORM, SPARSE, GAIN)                                                                                  \
   X(EXPERT_SCALE, SPARSE, GAIN)                                                                                        \
+  X(INPUT_GATE, END, LINEAR)                                                                                           \
+  X(INPUT_PROJECT, END, LINEAR)                                                                                        \
+  X(INPUT_NORM, LAYER, GAIN)                                                                                           \
   X(LAYER_SCALE, LAYER, GAIN)                                                                                          \
   X(ROUTER, SPARSE, PLAIN)                                                                                             \
   X(ROUTER_BIAS, SPARSE, PLAIN)                                                                                        \
@@ -122,7 +129,7 @@ const char *tri_weight_name(tri_weight_id id);
 bool tri_weight_is_per_layer(tri_weight_id id);
 bool tri_weight_is_gain(tri_weight_id id);
 bool tri_weight_is_linear(tri_weight_id id);
-bool tri_weight_is_mlp(tri_weight_id id);        /* of a layer's MLP or experts */
+bool tri_weight_is_mlp(tri_weight_id id);        /* of a layer's second half: MLP, experts and what follows them */
 bool tri_weight_is_of_experts(tri_weight_id id); /* of those that tokens are routed to */
 /* A sparse layer has experts instead of one MLP. Any layer will do for weights that are not per layer. */
 bool tri_weight_in_layer(const tri_model_config *c, tri_weight_id id, int layer);
@@ -152,6 +159,7 @@ enum {
   TRI_TENSOR_STACKED = 4,    /* one tensor for all experts, with one more dimension first */
   TRI_TENSOR_LOCAL = 8,      /* layers with a window alone have it */
   TRI_TENSOR_GLOBAL = 16,    /* layers without alone */
+  TRI_TENSOR_EITHER = 32,    /* TRANSPOSED, or not where only that fits its shape */
 };
 
 /* A tensor of the checkpoint that is a weight or a part of one. Several rules may fill one weight (gate and up, q and
@@ -210,6 +218,7 @@ typedef struct tri_arch {
   const char *class_names[4]; /* values of `architectures` that this table describes; NULL-terminated */
   /* Multimodal folders whose text_config is of this family (multimodal.c); NULL: there are none. */
   const char *multimodal_type, *multimodal_class;
+  bool multimodal_flat;           /* such folders also come without text_config, its keys next to the others */
   const char *prefix;             /* of the tensors' names; checkpoints with and without it are read */
   const tri_config_key *keys;     /* the family's own keys, on top of the common ones; ends with name NULL */
   const char *ignored_tensors[5]; /* stored tensors that hold nothing (masks, inverse frequencies), or nothing that
@@ -242,9 +251,10 @@ const tri_arch *tri_arch_find(const char *model_type);
 const char *tri_tensor_prefix(const tri_model_config *c, int i);
 /* Returns whether a tensor belongs to what a multimodal folder has in addition to its text part. */
 bool tri_tensor_is_passed_over(const tri_model_config *c, const char *name);
-/* Turns a multimodal folder's config into that of its text part, and notes keys that are not understood; *out: there is
- * one. Other configs stay as they are. */
-tri_status tri_config_take_text(tri_json_doc *doc, bool strict, tri_model_config *notes, bool *out, tri_error *err);
+/* Turns a multimodal folder's config into that of its text part, and notes keys that are not understood; *out: the
+ * family of that, NULL for other configs, which stay as they are. */
+tri_status tri_config_take_text(tri_json_doc *doc, bool strict, tri_model_config *notes, const tri_arch **out,
+                                tri_error *err);
 
 /* config_values.c: returns the entry of a key in the family's table or in that of common keys; NULL without one. */
 const tri_config_key *tri_config_key_find(const tri_arch *arch, const char *key);

@@ -51,12 +51,12 @@ static tri_status check_class(const tri_arch *arch, const char *name, tri_error 
                   name ? name : "?", arch->model_type);
 }
 
-/* Finds the family and begins with its defaults. Encoders may name several classes, of which the first counts. Factors
- * that a table leaves at 0 become 1. */
-static tri_status read_arch(const tri_json *root, tri_model_config *c, tri_error *err) {
+/* Finds the family, unless it is known, and begins with its defaults. Encoders may name several classes, of which the
+ * first counts. Factors that a table leaves at 0 become 1. */
+static tri_status read_arch(const tri_json *root, const tri_arch *arch, tri_model_config *c, tri_error *err) {
   const char *type = tri_json_get_str(root, "model_type");
   if (!type) return tri_fail(err, TRI_INVALID_ARGUMENT, "model_type", "there is no model_type");
-  const tri_arch *arch = tri_arch_find(type);
+  if (!arch) arch = tri_arch_find(type);
   if (!arch)
     return tri_fail(err, TRI_UNSUPPORTED, "model_type",
                     "model_type \"%.60s\" is not supported: docs/models.md lists those that are", type);
@@ -215,15 +215,15 @@ static tri_status parse_docs(tri_json_doc *doc, const tri_json *generation, cons
   *file = "config.json";
   tri_model_config c = {0};
   char noted[TRI_UNKNOWN_KEYS];
-  bool multimodal;
+  const tri_arch *text;
   const tri_json *root = tri_json_root(doc);
   if (tri_json_kind_of(root) != TRI_JSON_OBJECT) return tri_fail(err, TRI_CORRUPT, "config.json", "not an object");
   drop_ignored(doc, &rules.ignored);
-  TRI_CHECK(tri_config_take_text(doc, rules.strict, &c, &multimodal, err));
-  if (multimodal) drop_ignored(doc, &rules.ignored);
+  TRI_CHECK(tri_config_take_text(doc, rules.strict, &c, &text, err));
+  if (text) drop_ignored(doc, &rules.ignored);
   memcpy(noted, c.unknown_keys, sizeof noted);
-  TRI_CHECK(read_arch(root, &c, err));
-  c.multimodal = multimodal;
+  TRI_CHECK(read_arch(root, text, &c, err));
+  c.multimodal = text != NULL;
   memcpy(c.unknown_keys, noted, sizeof noted);
   struct reader r = {.c = &c, .err = err};
   TRI_CHECK(tri_json_each(root, read_key, &r));
@@ -355,7 +355,11 @@ uint64_t tri_model_config_hash(const tri_model_config *c) {
                            c->attention.causal,
                            tri_model_config_width(c),
                            c->attention.global_kv_heads,
-                           c->attention.global_head_dim};
+                           c->attention.global_head_dim,
+                           c->attention.shared_kv_layers,
+                           c->attention.value_dim,
+                           c->mlp.shared_kv_size,
+                           c->embed.layer_width};
   uint64_t h = tri_hash_bytes(TRI_HASH_SEED, c->arch->model_type, strlen(c->arch->model_type));
   return tri_hash_bytes(h, facts, sizeof facts);
 }

@@ -63,8 +63,9 @@ typedef enum tri_qk_norm {
 } tri_qk_norm;
 
 /* layer_flags. LOCAL: attention sees a window only, or a chunk. SPARSE: experts instead of one MLP. NO_ROPE: queries
- * and keys of a model with rotary positions do not rotate. BARE: attention reads the stream without a norm. */
-enum { TRI_LAYER_LOCAL = 1, TRI_LAYER_SPARSE = 2, TRI_LAYER_NO_ROPE = 4, TRI_LAYER_BARE = 8 };
+ * and keys of a model with rotary positions do not rotate. BARE: attention reads the stream without a norm. SHARED_KV:
+ * the layer makes no keys and values, and reads those of another (tri_kv_source). */
+enum { TRI_LAYER_LOCAL = 1, TRI_LAYER_SPARSE = 2, TRI_LAYER_NO_ROPE = 4, TRI_LAYER_BARE = 8, TRI_LAYER_SHARED_KV = 16 };
 
 /* Latent attention (DeepSeek-V2, section 2.1); rank 0: none. A head's query and key have nope_dim elements without
  * position and rope_dim with, so head_dim is their sum; its value has v_dim. */
@@ -135,6 +136,10 @@ typedef struct tri_embed_config {
   double scale;
   int64_t type_vocab_size; /* types of tokens, e.g. first and second sentence; 0: none */
   int64_t position_offset; /* of the row in the table of learned positions */
+  /* Width of what each layer adds to the stream by token: a row of a second table has all layers' parts, to which the
+   * embedding adds a projection; 0: none (Gemma-3n's per-layer embeddings) */
+  int64_t layer_width;
+  bool has_layer_inputs; /* layer_width is not 0: for the tables */
 } tri_embed_config;
 
 /* Norms, and how branches are added to the residual stream. */
@@ -154,6 +159,9 @@ typedef struct tri_norm_config {
 typedef struct tri_attention_config {
   int64_t num_heads, num_kv_heads, head_dim;
   int64_t global_kv_heads, global_head_dim; /* of layers that are not LOCAL; 0: as those that are */
+  int64_t shared_kv_layers;                 /* so many at the end are SHARED_KV */
+  int64_t value_dim;                        /* of a head's values where that is less than head_dim, else 0 */
+  double value_scale;                       /* of values; 0: 1 */
   bool causal;                              /* a token sees those before it and itself */
   bool bidirectional;                       /* of a decoder's family: it is not causal */
   bool bias, o_bias;
@@ -162,6 +170,7 @@ typedef struct tri_attention_config {
   bool norm_values;     /* RMS of each head, without a gain */
   bool keys_are_values; /* layers that are not LOCAL: values are what becomes keys, before their norm and rotation */
   bool has_sinks;       /* one more logit per head in the softmax, without a value */
+  bool local_sinks;     /* of LOCAL layers alone */
   double scale;         /* of q.k; 1/sqrt(head_dim) unless the family says otherwise */
   tri_q_scale q_scale;
   bool scale_by_layer;  /* GPT-2: divides scale by layer + 1 */
@@ -175,6 +184,7 @@ typedef struct tri_attention_config {
   int64_t bias_buckets, bias_max_distance; /* RELATIVE */
   tri_rope rope;
   bool scales_by_ntk;           /* rope_scaling may be "ntk" */
+  bool has_mrope;               /* images have positions of three numbers, which of a text are all the same */
   bool has_local_rope;          /* LOCAL layers have a table of their own */
   tri_rope local_rope;          /* FIXED */
   double local_rope_theta;      /* 0: rope_theta */
@@ -188,6 +198,7 @@ typedef struct tri_attention_config {
 /* down(act(up x)), or down(act(gate x) * up x) where gated. */
 typedef struct tri_mlp_config {
   int64_t intermediate_size;
+  int64_t shared_kv_size; /* of SHARED_KV layers; 0: the same */
   tri_act act;
   bool gated; /* act(gate) * up */
   bool bias, no_up_bias;
@@ -320,6 +331,22 @@ static inline tri_head_sizes tri_layer_heads(const tri_model_config *c, int laye
   const tri_attention_config *a = &c->attention;
   if (tri_layer_has_global_heads(c, layer)) return (tri_head_sizes){a->global_kv_heads, a->global_head_dim};
   return (tri_head_sizes){a->num_kv_heads, a->head_dim};
+}
+
+/* Returns the layer whose keys and values a layer reads: its own, or of SHARED_KV ones those of the last layer before
+ * all of these that is LOCAL as they are. There is one. */
+static inline int tri_kv_source(const tri_model_config *c, int layer) {
+  int from = layer;
+  while (from > 0 && (c->layer_flags[from] & TRI_LAYER_SHARED_KV ||
+                      (c->layer_flags[from] ^ c->layer_flags[layer]) & TRI_LAYER_LOCAL))
+    from--;
+  return from;
+}
+
+/* Returns the units of a layer's MLP. */
+static inline int64_t tri_layer_units(const tri_model_config *c, int layer) {
+  bool other = c->mlp.shared_kv_size && c->layer_flags[layer] & TRI_LAYER_SHARED_KV;
+  return other ? c->mlp.shared_kv_size : c->mlp.intermediate_size;
 }
 
 /* The encoder of an encoder-decoder, as a model of its own. */

@@ -44,6 +44,7 @@ static tri_shard whole(const tri_model_config *c) {
                      .kv_heads = tri_range_part(c->attention.num_kv_heads, 1, 0),
                      .global_kv_heads = tri_range_part(c->attention.global_kv_heads, 1, 0),
                      .ff = tri_range_part(c->mlp.intermediate_size, 1, 0),
+                     .shared_kv_ff = tri_range_part(c->mlp.shared_kv_size, 1, 0),
                      .slots = {0, (int)c->moe.num_experts},
                      .expert_ff = tri_range_part(c->moe.intermediate_size, 1, 0),
                      .shared_ff = tri_range_part(c->moe.shared_size, 1, 0),
@@ -55,15 +56,23 @@ struct ends {
   double first, last;
 };
 
+/* Returns the last layer that a stage may begin with: none after it reads keys and values of one before it. */
+static int last_first_layer(const tri_model_config *c) {
+  int last = (int)c->num_layers - 1;
+  for (int l = 0; l < c->num_layers; l++)
+    if (tri_kv_source(c, l) != l && tri_kv_source(c, l) < last) last = tri_kv_source(c, l);
+  return last;
+}
+
 /* The layers of a stage where stages come closest to equal parts of the layers' bytes and these. */
 static tri_range cut_stage(const tri_model_config *c, tri_parallel p, struct ends ends, int stage) {
-  int layers = (int)c->num_layers, cut = 0, first = 0;
+  int layers = (int)c->num_layers, last = last_first_layer(c), cut = 0, first = 0;
   tri_shard s = whole(c);
   double at = ends.first, total = ends.first + ends.last;
   for (int l = 0; l < layers; l++) total += layer_bytes(c, &s, l, p.quantized);
   for (int k = 1; k <= stage + 1; k++) {
     double target = total / p.pp * k;
-    int least = cut + 1, most = layers - (p.pp - k);
+    int least = cut + 1, most = k == p.pp ? layers : last + 1 - (p.pp - k);
     first = cut;
     if (k == p.pp) cut = layers;
     while (cut < most) {
@@ -194,6 +203,11 @@ tri_status tri_shard_make(const tri_model_config *c, tri_parallel p, tri_shard *
     return tri_fail(err, TRI_OUT_OF_RANGE, "pipeline_parallel_size",
                     "-pp %d: %lld layers can be cut into 1 to %lld pipeline stages", p.pp, (long long)c->num_layers,
                     (long long)c->num_layers);
+  if (p.pp > last_first_layer(c) + 1)
+    return tri_fail(err, TRI_UNSUPPORTED, "pipeline_parallel_size",
+                    "-pp %d: the last %lld layers read keys and values of earlier ones (num_kv_shared_layers), so that "
+                    "all from layer %d on are one pipeline stage, and there can be %d",
+                    p.pp, (long long)c->attention.shared_kv_layers, last_first_layer(c), last_first_layer(c) + 1);
   if (p.pp > 1 && (c->seq2seq.on || c->feeds_decoder))
     return tri_fail(err, TRI_UNSUPPORTED, "pipeline_parallel_size",
                     "an encoder-decoder is not cut into stages: pipeline_parallel_size must be 1");
@@ -211,6 +225,7 @@ tri_status tri_shard_make(const tri_model_config *c, tri_parallel p, tri_shard *
       .kv_heads = kv_heads_of(c, q, c->attention.num_kv_heads),
       .global_kv_heads = kv_heads_of(c, q, c->attention.global_kv_heads),
       .ff = part_of_units(c->mlp.intermediate_size, p.tp, p.tp_rank),
+      .shared_kv_ff = part_of_units(c->mlp.shared_kv_size, p.tp, p.tp_rank),
       .slots = tri_range_part(tri_stage_slots(c, p), tri_parallel_ep(p), s / etp),
       .expert_ff = part_of_units(c->moe.intermediate_size, etp, s % etp),
       .shared_ff = part_of_units(c->moe.shared_size, p.tp, p.tp_rank),

@@ -58,7 +58,8 @@ static inline tri_range tri_range_part(int64_t n, int parts, int rank) {
 static inline int tri_range_part_with(int64_t n, int parts, int64_t i) { return (int)(((i + 1) * parts - 1) / n); }
 
 /* The layers of a stage. Stages are cut where they come closest to equal parts of the weights' bytes: in
- * addition to its layers the first has the embedding, the last the head. Each has a layer at least. */
+ * addition to its layers the first has the embedding, the last the head. Each has a layer at least. Layers that read
+ * each other's keys and values are in the last stage together. */
 tri_range tri_stage_layers(const tri_model_config *c, tri_parallel p, int stage);
 
 /* Returns whether a quantised model has this weight in int8: the matrices of linear layers and experts. What is looked
@@ -72,9 +73,10 @@ typedef struct tri_shard {
   tri_parallel p;
   bool first_stage, last_stage;
   tri_range layers;
-  tri_range q_heads, kv_heads;    /* tri_shard_kv_heads knows which KV heads a layer has */
+  tri_range q_heads, kv_heads;    /* tri_shard_kv_heads knows which KV heads a layer reads */
   tri_range global_kv_heads;      /* of layers without a window, where these have other heads */
-  tri_range ff;                   /* of the intermediate size */
+  tri_range ff;                   /* of the intermediate size: tri_shard_units knows which a layer has */
+  tri_range shared_kv_ff;         /* of that of layers that share keys and values, where it is another one */
   tri_range slots;                /* its share of those of the experts */
   tri_range expert_ff, shared_ff; /* of each of those, and of the shared expert */
   tri_range vocab;                /* rows of embedding and head */
@@ -112,12 +114,22 @@ tri_weight_shape tri_shard_weight_shape(const tri_model_config *c, const tri_sha
 
 /* Returns the columns of a head's values. */
 static inline int64_t tri_value_dim(const tri_model_config *c, int layer) {
-  return c->mla.on ? c->mla.v_dim : tri_layer_heads(c, layer).dim;
+  if (c->mla.on) return c->mla.v_dim;
+  return c->attention.value_dim ? c->attention.value_dim : tri_layer_heads(c, layer).dim;
 }
 
-/* Returns the KV heads that a layer has on a shard. */
+/* Returns the KV heads that a layer reads on a shard. */
 static inline tri_range tri_shard_kv_heads(const tri_model_config *c, const tri_shard *s, int layer) {
   return tri_layer_has_global_heads(c, layer) ? s->global_kv_heads : s->kv_heads;
+}
+/* Returns those that it makes: the same, or none. */
+static inline tri_range tri_shard_new_kv_heads(const tri_model_config *c, const tri_shard *s, int layer) {
+  return c->layer_flags[layer] & TRI_LAYER_SHARED_KV ? (tri_range){0} : tri_shard_kv_heads(c, s, layer);
+}
+
+/* Returns the units of a layer's MLP that a shard has. */
+static inline tri_range tri_shard_units(const tri_model_config *c, const tri_shard *s, int layer) {
+  return tri_layer_units(c, layer) == c->mlp.intermediate_size ? s->ff : s->shared_kv_ff;
 }
 
 /* A rectangle to copy from a checkpoint's tensor to a shard's weight. Rows and columns count elements in the weight's

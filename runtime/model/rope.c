@@ -65,6 +65,7 @@ static tri_status read_key(void *ctx, const char *key, const tri_json *value) {
     *(key[0] == 's' ? &p->short_factor : &p->long_factor) = value;
     return TRI_OK;
   }
+  if (s->c->attention.has_mrope && tri_has_word("mrope_section mrope_interleaved", key)) return TRI_OK;
   /* Words of other ways to stretch positions, and sections by kinds of layers. */
   static const char effects[] =
       "attn_factor extrapolation_factor alpha mixed_b short_mscale long_mscale mrope_section mrope_interleaved";
@@ -245,6 +246,7 @@ static tri_status read_section(const struct section *s, const tri_json *section,
   if (tri_json_kind_of(t) != TRI_JSON_NULL) *type = tri_json_as_str(t, NULL);
   if (!*type)
     return tri_fail(s->err, TRI_INVALID_ARGUMENT, "rope_scaling.rope_type", "%s.rope_type must be a string", s->name);
+  if (s->c->attention.has_mrope && !strcmp(*type, "mrope")) *type = "default";
   return TRI_OK;
 }
 

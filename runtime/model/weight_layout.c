@@ -67,10 +67,24 @@ static tri_weight_shape cross_shape(const tri_model_config *c, const tri_shard *
   }
 }
 
+/* Inputs of layers: the first stage makes them of all. */
+static tri_weight_shape input_shape(const tri_model_config *c, const tri_shard *s, tri_weight_id id) {
+  int64_t h = c->hidden_size, width = c->embed.layer_width, all = s->first_stage ? c->num_layers * width : 0;
+  switch (id) {
+  case TRI_W_LAYER_EMBED: return matrix(all ? s->vocab.count : 0, all);
+  case TRI_W_LAYER_PROJECT: return matrix(all, h);
+  case TRI_W_LAYER_PROJECT_NORM: return vector(all, width);
+  case TRI_W_INPUT_GATE: return matrix(width, h);
+  case TRI_W_INPUT_PROJECT: return matrix(width ? h : 0, width);
+  case TRI_W_INPUT_NORM: return vector(width, h);
+  default: return cross_shape(c, s, id);
+  }
+}
+
 static tri_weight_shape latent_shape(const tri_model_config *c, const tri_shard *s, tri_weight_id id) {
   const tri_mla *m = &c->mla;
   int64_t h = c->hidden_size, heads = s->q_heads.count;
-  if (!m->on) return cross_shape(c, s, id);
+  if (!m->on) return input_shape(c, s, id);
   switch (id) {
   case TRI_W_QKV_A: return matrix(m->q_rank + m->rank + m->rope_dim, h);
   case TRI_W_Q_A_NORM: return vector(m->low_rank_q, m->q_rank);
@@ -78,7 +92,7 @@ static tri_weight_shape latent_shape(const tri_model_config *c, const tri_shard 
   case TRI_W_KV_A_NORM: return vector(true, m->rank);
   case TRI_W_K_UP: return matrix(heads * m->rank, m->nope_dim);
   case TRI_W_V_UP: return matrix(heads * m->v_dim, m->rank);
-  default: return cross_shape(c, s, id);
+  default: return input_shape(c, s, id);
   }
 }
 
@@ -90,7 +104,6 @@ static tri_weight_shape expert_shape(const tri_model_config *c, const tri_shard 
   bool first_slice = tri_parallel_stage_rank(s->p) % tri_parallel_etp(s->p) == 0;
   int64_t shared = m->has_shared ? s->shared_ff.count : 0;
   switch (id) {
-  case TRI_W_SINKS: return vector(c->attention.has_sinks, s->q_heads.count);
   case TRI_W_LAYER_SCALE: return vector(c->norm.layer_scale, 1);
   case TRI_W_ROUTER_NORM:
   case TRI_W_EXPERT_NORM:
@@ -112,9 +125,10 @@ static tri_weight_shape expert_shape(const tri_model_config *c, const tri_shard 
 }
 
 tri_weight_shape tri_shard_weight_shape(const tri_model_config *c, const tri_shard *s, tri_weight_id id, int layer) {
-  int64_t h = c->hidden_size, e = c->embed.size, d = tri_layer_heads(c, layer).dim, f = s->ff.count,
-          up = c->mlp.gated ? 2 * f : f;
-  int64_t kv_heads = tri_shard_kv_heads(c, s, layer).count, qkv = (s->q_heads.count + 2 * kv_heads) * d;
+  int64_t h = c->hidden_size, e = c->embed.size, d = tri_layer_heads(c, layer).dim,
+          f = tri_shard_units(c, s, layer).count, up = c->mlp.gated ? 2 * f : f;
+  int64_t kv_heads = tri_shard_new_kv_heads(c, s, layer).count,
+          qkv = (s->q_heads.count + kv_heads) * d + kv_heads * tri_value_dim(c, layer);
   bool adds_bias = s->p.tp_rank == 0, first = s->first_stage, last = s->last_stage;
   bool two_norms = !c->norm.one_norm && c->norm.place != TRI_NORM_RESULT;
   bool branch_norms = c->norm.place == TRI_NORM_BOTH || c->norm.place == TRI_NORM_RESULT;
@@ -141,10 +155,13 @@ tri_weight_shape tri_shard_weight_shape(const tri_model_config *c, const tri_sha
   case TRI_W_BRANCH_NORM2_BIAS: return vector(branch_norms && c->norm.bias, h);
   case TRI_W_QKV: return matrix(c->mla.on ? 0 : qkv, h);
   case TRI_W_QKV_BIAS: return vector(c->attention.bias, qkv);
+  case TRI_W_SINKS:
+    return vector(c->attention.has_sinks && (!c->attention.local_sinks || c->layer_flags[layer] & TRI_LAYER_LOCAL),
+                  s->q_heads.count);
   case TRI_W_Q_NORM:
     return vector(c->attention.has_qk_norm, c->attention.qk_norm == TRI_QK_NORM_HEAD ? d : s->q_heads.count * d);
   case TRI_W_K_NORM:
-    return vector(c->attention.has_qk_norm, c->attention.qk_norm == TRI_QK_NORM_HEAD ? d : kv_heads * d);
+    return vector(c->attention.has_qk_norm && kv_heads, c->attention.qk_norm == TRI_QK_NORM_HEAD ? d : kv_heads * d);
   case TRI_W_O: return matrix(h, s->q_heads.count * tri_value_dim(c, layer));
   case TRI_W_O_BIAS: return vector(c->attention.o_bias && adds_bias, h);
   case TRI_W_UP: return matrix(up, h);
@@ -157,8 +174,14 @@ tri_weight_shape tri_shard_weight_shape(const tri_model_config *c, const tri_sha
 
 /* ---- of a checkpoint's tensor ---- */
 
+/* Returns whether a tensor is about the keys and values that a layer makes alone. */
+static bool is_of_new_keys(const tri_tensor_rule *rule) {
+  return rule->part == TRI_PART_K || rule->part == TRI_PART_V || rule->weight == TRI_W_K_NORM;
+}
+
 bool tri_rule_applies(const tri_model_config *c, const tri_tensor_rule *rule, int layer) {
   const char *at = (const char *)c;
+  if (c->layer_flags[layer] & TRI_LAYER_SHARED_KV && is_of_new_keys(rule)) return false;
   int of = rule->flags & (TRI_TENSOR_LOCAL | TRI_TENSOR_GLOBAL), local = c->layer_flags[layer] & TRI_LAYER_LOCAL;
   if (of && of != (local ? TRI_TENSOR_LOCAL : TRI_TENSOR_GLOBAL)) return false;
   return (!rule->if_field || *(const bool *)(at + rule->if_field)) &&
@@ -166,14 +189,14 @@ bool tri_rule_applies(const tri_model_config *c, const tri_tensor_rule *rule, in
 }
 
 /* Units of the MLP that a weight belongs to. */
-static int64_t units_of(const tri_model_config *c, tri_weight_id id) {
+static int64_t units_of(const tri_model_config *c, tri_weight_id id, int layer) {
   switch (id) {
   case TRI_W_EXPERT_UP:
   case TRI_W_EXPERT_UP_BIAS:
   case TRI_W_EXPERT_DOWN: return c->moe.intermediate_size;
   case TRI_W_SHARED_UP:
   case TRI_W_SHARED_DOWN: return c->moe.shared_size;
-  default: return c->mlp.intermediate_size;
+  default: return tri_layer_units(c, layer);
   }
 }
 
@@ -184,15 +207,15 @@ static int64_t full_rows(const tri_model_config *c, const tri_tensor_rule *rule,
   int64_t d = heads.dim;
   switch (rule->part) {
   case TRI_PART_Q: return c->attention.num_heads * d;
-  case TRI_PART_K:
-  case TRI_PART_V: return heads.num_kv * d;
+  case TRI_PART_K: return heads.num_kv * d;
+  case TRI_PART_V: return heads.num_kv * tri_value_dim(c, layer);
   case TRI_PART_QKV_CONCAT:
   case TRI_PART_QKV_INTERLEAVED: return (c->attention.num_heads + 2 * heads.num_kv) * d;
   case TRI_PART_GATE:
-  case TRI_PART_UP: return units_of(c, rule->weight);
+  case TRI_PART_UP: return units_of(c, rule->weight, layer);
   case TRI_PART_GATE_UP_CONCAT:
   case TRI_PART_UP_GATE_CONCAT:
-  case TRI_PART_GATE_UP_INTERLEAVED: return 2 * units_of(c, rule->weight);
+  case TRI_PART_GATE_UP_INTERLEAVED: return 2 * units_of(c, rule->weight, layer);
   case TRI_PART_LATENT_Q: return c->mla.q_rank;
   case TRI_PART_LATENT_KV: return c->mla.rank + c->mla.rope_dim;
   case TRI_PART_KEY_UP: return c->mla.rank;
@@ -201,8 +224,12 @@ static int64_t full_rows(const tri_model_config *c, const tri_tensor_rule *rule,
   }
   switch (rule->weight) {
   case TRI_W_EMBED:
+  case TRI_W_LAYER_EMBED:
   case TRI_W_HEAD:
   case TRI_W_HEAD_BIAS: return c->vocab_size;
+  case TRI_W_LAYER_PROJECT: return c->num_layers * c->embed.layer_width;
+  case TRI_W_LAYER_PROJECT_NORM:
+  case TRI_W_INPUT_GATE: return c->embed.layer_width;
   case TRI_W_POSITIONS: return positions_of(c);
   case TRI_W_TYPES: return c->embed.type_vocab_size;
   case TRI_W_EMBED_NORM:
@@ -218,7 +245,7 @@ static int64_t full_rows(const tri_model_config *c, const tri_tensor_rule *rule,
   case TRI_W_UP_BIAS:
   case TRI_W_EXPERT_UP:
   case TRI_W_EXPERT_UP_BIAS:
-  case TRI_W_SHARED_UP: return units_of(c, rule->weight);
+  case TRI_W_SHARED_UP: return units_of(c, rule->weight, layer);
   case TRI_W_Q_NORM: return c->attention.qk_norm == TRI_QK_NORM_HEAD ? d : c->attention.num_heads * d;
   case TRI_W_K_NORM: return c->attention.qk_norm == TRI_QK_NORM_HEAD ? d : heads.num_kv * d;
   case TRI_W_SINKS: return c->attention.num_heads;
@@ -257,7 +284,9 @@ tri_weight_shape tri_rule_full_shape(const tri_model_config *c, const tri_tensor
   case TRI_W_SHARED_GATE:
   case TRI_W_QKV_A:
   case TRI_W_CROSS_Q:
-  case TRI_W_CROSS_KV: break;
+  case TRI_W_CROSS_KV:
+  case TRI_W_LAYER_PROJECT:
+  case TRI_W_INPUT_GATE: break;
   case TRI_W_DENSE1: full.k = c->sentence.dense[0].in; break;
   case TRI_W_DENSE2: full.k = c->sentence.dense[1].in; break;
   case TRI_W_RELATIVE_BIAS: full.k = c->attention.num_heads; break;
@@ -270,7 +299,9 @@ tri_weight_shape tri_rule_full_shape(const tri_model_config *c, const tri_tensor
   case TRI_W_CROSS_O: full.k = c->attention.num_heads * tri_value_dim(c, layer); break;
   case TRI_W_DOWN:
   case TRI_W_EXPERT_DOWN:
-  case TRI_W_SHARED_DOWN: full.k = units_of(c, rule->weight); break;
+  case TRI_W_SHARED_DOWN: full.k = units_of(c, rule->weight, layer); break;
+  case TRI_W_LAYER_EMBED: full.k = c->num_layers * c->embed.layer_width; break;
+  case TRI_W_INPUT_PROJECT: full.k = c->embed.layer_width; break;
   default:
     full.k = 1;
     full.vector = true;
@@ -306,16 +337,17 @@ static tri_status emit_rows(const struct emit *e, int64_t src, int64_t dst, int6
 static tri_status emit_qkv(const tri_model_config *c, const tri_shard *s, tri_part part, int layer, int64_t cols,
                            const struct emit *e) {
   tri_head_sizes sizes = tri_layer_heads(c, layer);
-  tri_range kv_heads = tri_shard_kv_heads(c, s, layer);
-  int64_t d = sizes.dim;
-  int64_t dst[3] = {0, s->q_heads.count * d, (s->q_heads.count + (int64_t)kv_heads.count) * d};
+  tri_range kv_heads = tri_shard_new_kv_heads(c, s, layer);
+  int64_t dst[3] = {0, s->q_heads.count * sizes.dim, (s->q_heads.count + (int64_t)kv_heads.count) * sizes.dim};
   for (int p = 0; p < 3; p++) {
     if ((part == TRI_PART_Q && p != 0) || (part == TRI_PART_K && p != 1) || (part == TRI_PART_V && p != 2)) continue;
     tri_range heads = p ? kv_heads : s->q_heads;
+    int64_t d = p == 2 ? tri_value_dim(c, layer) : sizes.dim; /* in a tensor of their own where that is another */
+    tri_head_sizes of = {sizes.num_kv, d};
     /* Heads that follow one another are one rectangle. */
     for (int i = 0, run; i < heads.count; i += run) {
-      int64_t at = qkv_row(c, sizes, part, p, heads.first + i);
-      for (run = 1; i + run < heads.count && qkv_row(c, sizes, part, p, heads.first + i + run) == at + run * d;) run++;
+      int64_t at = qkv_row(c, of, part, p, heads.first + i);
+      for (run = 1; i + run < heads.count && qkv_row(c, of, part, p, heads.first + i + run) == at + run * d;) run++;
       TRI_CHECK(emit_rows(e, at, dst[p] + i * d, run * d, cols));
     }
   }
@@ -372,6 +404,7 @@ tri_status tri_shard_slices(const tri_model_config *c, const tri_shard *s, const
                             int slot, tri_status (*fn)(void *ctx, const tri_slice *slice), void *ctx) {
   tri_weight_shape mine = tri_shard_weight_shape(c, s, rule->weight, layer);
   int64_t d = tri_layer_heads(c, layer).dim;
+  tri_range units = tri_shard_units(c, s, layer);
   struct emit e = {fn, ctx};
   tri_slice slice = {.rows = mine.n, .cols = mine.k, .row_step = 1};
   if (!mine.n) return TRI_OK;
@@ -381,7 +414,7 @@ tri_status tri_shard_slices(const tri_model_config *c, const tri_shard *s, const
   case TRI_W_QKV:
   case TRI_W_QKV_BIAS: return emit_qkv(c, s, rule->part, layer, mine.k, &e);
   case TRI_W_UP:
-  case TRI_W_UP_BIAS: return emit_up(c->mlp.gated, c->mlp.intermediate_size, s->ff, rule->part, mine.k, 0, &e);
+  case TRI_W_UP_BIAS: return emit_up(c->mlp.gated, tri_layer_units(c, layer), units, rule->part, mine.k, 0, &e);
   case TRI_W_SHARED_UP: return emit_up(c->mlp.gated, c->moe.shared_size, s->shared_ff, rule->part, mine.k, 0, &e);
   case TRI_W_EXPERT_UP:
   case TRI_W_EXPERT_UP_BIAS:
@@ -395,6 +428,7 @@ tri_status tri_shard_slices(const tri_model_config *c, const tri_shard *s, const
     break;
   case TRI_W_SHARED_DOWN: slice.src_col = s->shared_ff.first; break;
   case TRI_W_EMBED:
+  case TRI_W_LAYER_EMBED:
   case TRI_W_HEAD:
   case TRI_W_HEAD_BIAS: return emit_rows(&e, s->vocab.first, 0, s->vocab.count, mine.k);
   case TRI_W_Q_NORM: slice.src_row = c->attention.qk_norm == TRI_QK_NORM_HEAD ? 0 : s->q_heads.first * d; break;
@@ -417,7 +451,7 @@ tri_status tri_shard_slices(const tri_model_config *c, const tri_shard *s, const
   case TRI_W_O: slice.src_col = s->q_heads.first * tri_value_dim(c, layer); break;
   case TRI_W_K_UP:
   case TRI_W_V_UP: return emit_latent(c, s, rule->weight, &e);
-  case TRI_W_DOWN: slice.src_col = s->ff.first; break;
+  case TRI_W_DOWN: slice.src_col = units.first; break;
   default: break;
   }
   return fn(ctx, &slice);

@@ -32,6 +32,8 @@ failed=0 ran=0
 quantized='awq_qwen2 fp8_deepseek_v3 fp8_llama gptq_llama gptq_mixtral int_llama mxfp4_gpt_oss'
 # What 16 bits cost on a device was not measured: of these, and of families that were added without one.
 unmeasured=$(cd "$checkpoints" 2>/dev/null && for dir in */; do [ -e "$dir/rounding.json" ] || printf '%s ' "${dir%/}"; done)
+# Encoder-decoders are not cut into stages, and neither is a model all of whose layers read each other's keys.
+uncut='t5_odd t5_plain bart_odd marian_odd gemma4_text_e'
 # A flipped expert of rounded weights moves half of their prompts; of kimi_k25 and mistral4 that of one token, to 0.5 and more.
 flips='glm_moe_dsa granitemoe kimi_k25 mistral4'
 
@@ -180,6 +182,7 @@ must_fail() {
   check 3 0 "$checkpoints/bert_classifier" --pooling mean
   check 1 0 "$checkpoints/llama" --quantization int8 --limit 1e-6
   check 3 2 "$checkpoints/t5_odd" -pp 2
+  check 3 2 "$checkpoints/gemma4_text_e" -pp 2
   different_placements
   rounding_rules
   own_error_rules
@@ -262,7 +265,7 @@ as_resident() {
 }
 
 # What is transposed, interleaved, cut or widened in memory does not lie in the checkpoint as it does there.
-packed_only='gpt2 gpt2_bare gpt2_odd gpt_oss_odd deepseek_v2 deepseek_v2_lite deepseek_v3 deepseek_v3_direct deepseek_v3_odd deepseek_v32 glm4_moe_lite glm_moe_dsa kimi_k2 kimi_k25 llama4_text mistral4'
+packed_only='gpt2 gpt2_bare gpt2_odd gpt_oss_odd deepseek_v2 deepseek_v2_lite deepseek_v3 deepseek_v3_direct deepseek_v3_odd deepseek_v32 glm4_moe_lite glm_moe_dsa kimi_k2 kimi_k25 llama4_text mistral4 qwen3_vl_moe'
 packed_only="$packed_only $quantized"
 
 streamed() {
@@ -306,7 +309,7 @@ ranks_streamed() {
   streamed
   as_resident "$packed_only" 0 -- --offload-prefetch-step 5 --gpu-layers 1
   as_resident '' 2 -tp 2 -- --nvme-path "$packs/b,$packs/a" --forward-chunk 7
-  as_resident "$packed_only" 2 -pp 2 --chunk 5 --
+  as_resident "$packed_only $uncut" 2 -pp 2 --chunk 5 --
   pattern='[dmq]*_odd'
   find_dense
   as_resident "$dense" 4 -tp 2 -dp 2 -ep 4 -- --nvme-path "$packs"
@@ -617,14 +620,14 @@ cuda-experts-4)
 cuda-*x*)
   layout=${what#cuda-}
   tp=${layout%x*} pp=${layout#*x} whole=
-  [ "$pp" = 1 ] || whole='t5_odd t5_plain bart_odd marian_odd' # encoder-decoders are not cut into stages
+  [ "$pp" = 1 ] || whole=$uncut
   every "$whole" $((tp * pp)) -tp "$tp" -pp "$pp" --backend cuda --dtype float32
   stored "$whole" $((tp * pp)) -tp "$tp" -pp "$pp" --backend cuda --dtype float16
   ;;
 *x*)
   tp=${what%x*} pp=${what#*x}
   whole=
-  [ "$pp" = 1 ] || whole='t5_odd t5_plain bart_odd marian_odd' # encoder-decoders are not cut into stages
+  [ "$pp" = 1 ] || whole=$uncut
   every "$whole" $((tp * pp)) -tp "$tp" -pp "$pp" --chunk 5
   stored "$whole" $((tp * pp)) -tp "$tp" -pp "$pp"
   pattern='[gm]*_odd' # Conv1D, fused, grouped, stacked

@@ -35,7 +35,7 @@ for dir in "$checkpoints"/*/; do
     [ -n "$error" ] && worst=$(printf '%s\n%s\n' "$worst" "$error" | sort -g | tail -n 1)
     case $verdict in
     RIGHT*) right="$right $layout" ;;
-    *) printf '%s\n' "$out" | grep -q 'an encoder-decoder is not cut into stages' || failed=1 ;;
+    *) printf '%s\n' "$out" | grep -q 'an encoder-decoder is not cut into stages\|are one pipeline stage' || failed=1 ;;
     esac
     [ $layout = 1x1 ] && tokens=$(printf '%s\n' "$out" | sed -n 's/.*greedy \([0-9]*\) of \([0-9]*\).*/\1 \2/p' | awk '{ a += $1; b += $2 } END { print b ? a " of " b : "-" }')
     [ $layout = 1x1 ] && beams=$(printf '%s\n' "$out" | sed -n 's/.*searches \([0-9]*\) of \([0-9]*\).*/\1 \2/p' | awk '{ a += $1; b += $2 } END { print b ? a " of " b : "-" }')

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "kernels/ref/formulas.h"
 #include "tests/opcheck/opcheck.h"
 
 static const int head_dims[] = {16, 32, 40, 64, 80, 96, 128, 7, 256, 512, 272};
@@ -289,8 +290,11 @@ void oc_case_qkv_rope_append(oc *c, int i) {
   tri_dtype t = oc_kv_type(i);
   int d = head_dims[i % 11], hkv = oc_range(c, 1, 3), hq = hkv * oc_range(c, 1, 4), block = oc_range(c, 1, 20);
   int tokens = i % 4 == 0 ? 1 : oc_range(c, 0, 40), kv_blocks = tokens / block + 3;
-  tri_qkv_rope_append_args a = {.num_heads = hq, .num_kv_heads = hkv, .head_dim = d, .norm_eps = 1e-6f};
-  a.qkv = oc_matrix(c, tokens, (hq + 2 * hkv) * d, false);
+  int made = oc_chance(c, 10) ? 0 : hkv; /* of a layer that has another's keys: none */
+  tri_qkv_rope_append_args a = {.num_heads = hq, .num_kv_heads = made, .head_dim = d, .norm_eps = 1e-6f};
+  if (oc_chance(c, 25)) a.value_dim = d < 8 || oc_chance(c, 30) ? oc_range(c, 1, d) : oc_range(c, 1, d / 8) * 8;
+  if (oc_chance(c, 30)) a.value_scale = 0.7f;
+  a.qkv = oc_matrix(c, tokens, tri_append_width(&a), false);
   a.rotary_dim = oc_chance(c, 50) ? d / 2 * 2 : oc_range(c, 0, d / 2) * 2;
   if (oc_chance(c, 15)) a.rotary_dim = 0;
   if (oc_chance(c, 15)) a.rotary_dim = oc_range(c, 0, d / 8) * 8;
@@ -300,7 +304,7 @@ void oc_case_qkv_rope_append(oc *c, int i) {
   size_t gains = (size_t)(a.norm_stride ? hq : 1) * (size_t)d;
   if (oc_chance(c, 40)) a.q_norm = oc_normals(c, gains, 1);
   if (oc_chance(c, 40)) a.k_norm = oc_normals(c, gains, 1);
-  if (oc_chance(c, 30)) a.v_norm = oc_normals(c, gains, 1);
+  if (!a.value_dim && oc_chance(c, 30)) a.v_norm = oc_normals(c, gains, 1);
   if (oc_chance(c, 30)) a.norm_weight_offset = 1;
   size_t half = (size_t)a.rotary_dim / 2, angles = (size_t)tokens * half, bytes;
   float *co = oc_host(c, angles * 4), *si = oc_host(c, angles * 4);
@@ -314,8 +318,8 @@ void oc_case_qkv_rope_append(oc *c, int i) {
   a.kv = kv_layer(c, t, kv_blocks, hkv, block, d, &bytes);
   a.cos = co, a.sin = si, a.kv_slot = slots;
   if (oc_chance(c, 30)) a.q_scale = oc_normals(c, (size_t)tokens, 1);
-  snprintf(c->what, sizeof c->what, "qkv_rope_append %s tokens %d hq %d hkv %d d %d rotary %d%s%s%s%s",
-           tri_dtype_name(t), tokens, hq, hkv, d, a.rotary_dim, a.interleaved ? " interleaved" : "",
+  snprintf(c->what, sizeof c->what, "qkv_rope_append %s tokens %d hq %d hkv %d d %d/%d rotary %d%s%s%s%s",
+           tri_dtype_name(t), tokens, hq, made, d, a.value_dim, a.rotary_dim, a.interleaved ? " interleaved" : "",
            a.q_norm ? " q norm" : "", a.v_norm ? " v norm" : "", a.q_scale ? " scale" : "");
   tri_qkv_rope_append_args b = a;
   b.qkv = oc_device_narrow(c, &a.qkv, oc_narrow_type(c));

@@ -362,19 +362,23 @@ START_TEST(files_of_transformers) {
 }
 END_TEST
 
-/* The inner object's members count, and of the outer one's those that are kept and that the inner one lacks. */
+/* The inner object's members count, and of the outer one's those that are kept and that the inner one lacks, and those
+ * that go first. */
 START_TEST(an_object_inside_instead) {
-  static const char text[] = "{\"a\":1,\"b\":2,\"c\":3,\"d\":4,\"in\":{\"a\":5,\"b\":null,\"e\":6,\"in\":7}}";
+  static const char text[] = "{\"a\":1,\"b\":2,\"c\":3,\"d\":4,\"f\":8,\"g\":null,"
+                             "\"in\":{\"a\":5,\"b\":null,\"e\":6,\"f\":9,\"g\":10,\"in\":7}}";
   tri_json_doc *doc = NULL;
-  int64_t a, b, e, in;
+  int64_t a, b, e, f, g, in;
   ck_assert_int_eq(tri_json_parse(text, sizeof text - 1, &doc, NULL), TRI_OK);
-  ck_assert_int_eq(tri_json_narrow(doc, "in", "a b d"), TRI_OK);
+  ck_assert_int_eq(tri_json_narrow(doc, "in", "a b d", "f g h"), TRI_OK);
   const tri_json *root = tri_json_root(doc);
   ck_assert(tri_json_as_int(tri_json_get(root, "a"), &a) && a == 5);
   ck_assert(tri_json_as_int(tri_json_get(root, "b"), &b) && b == 2);
   ck_assert(tri_json_as_int(tri_json_get(root, "e"), &e) && e == 6);
+  ck_assert(tri_json_as_int(tri_json_get(root, "f"), &f) && f == 8);
+  ck_assert(tri_json_as_int(tri_json_get(root, "g"), &g) && g == 10);
   ck_assert(tri_json_as_int(tri_json_get(root, "in"), &in) && in == 7);
-  ck_assert(!tri_json_get(root, "c") && tri_json_get(root, "d") && tri_json_size(root) == 5);
+  ck_assert(!tri_json_get(root, "c") && tri_json_get(root, "d") && tri_json_size(root) == 7);
   tri_json_free(doc);
 }
 END_TEST

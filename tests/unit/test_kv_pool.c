@@ -11,7 +11,7 @@ Suite *suite_kv_pool(void);
 
 enum { BLOCKS = 7, HOST_BLOCKS = 5, BLOCK = 4, MOVES = 3 };
 
-static const char *const models[] = {"llama", "mixtral_odd", "deepseek_v3", "gemma2_odd"};
+static const char *const models[] = {"llama", "mixtral_odd", "deepseek_v3", "gemma2_odd", "gemma4_text_e_odd"};
 static const tri_dtype types[] = {TRI_F32, TRI_BF16};
 
 static size_t block_bytes(const tri_kv_layer *l) {
@@ -23,11 +23,18 @@ static unsigned char mark(int block, int layer, int part, size_t at) {
   return (unsigned char)(block * 31 + layer * 7 + part * 3 + (int)(at % 5) + 1);
 }
 
+/* Returns whether a layer has the keys and values of an earlier one. */
+static bool is_shared(const tri_kv_cache *kv, int layer) {
+  for (int l = 0; l < layer; l++)
+    if (kv->layers[l].k == kv->layers[layer].k) return true;
+  return false;
+}
+
 /* Fills a block, or counts the bytes that are not what the block `of` was filled with; of -1: zeros. */
 static size_t each_byte(const tri_kv_cache *kv, int block, int of, bool fill) {
   size_t wrong = 0;
   for (int l = 0; l < kv->num_layers; l++)
-    for (int part = 0; part < (kv->layers[l].v_dim ? 1 : 2); part++) {
+    for (int part = 0; !is_shared(kv, l) && part < (kv->layers[l].v_dim ? 1 : 2); part++) {
       size_t n = block_bytes(&kv->layers[l]);
       unsigned char *p = (unsigned char *)(part ? kv->layers[l].v : kv->layers[l].k) + (size_t)block * n;
       for (size_t i = 0; i < n; i++) {
@@ -72,6 +79,27 @@ START_TEST(moves) {
     tri_kv_cache_destroy(kv);
     tri_backend_destroy(be);
   }
+}
+END_TEST
+
+/* Layers 4 to 6 read what 3 and 2 write, and have no memory. */
+START_TEST(shared_keys) {
+  static const int sources[] = {0, 1, 2, 3, 2, 3, 2};
+  static tri_model_config c;
+  tri_backend *be;
+  tri_error err = {0};
+  size_t bytes = 0;
+  ck_assert_int_eq(tri_backend_create(&(tri_backend_config){.name = "cpu"}, &be, &err), TRI_OK);
+  tri_kv_cache *kv = make("gemma4_text_e_odd", TRI_F32, be, &c);
+  for (int l = 0; l < kv->num_layers; l++) {
+    const tri_kv_layer *own = &kv->layers[sources[l]];
+    ck_assert(kv->layers[l].k == own->k && kv->layers[l].v == own->v && kv->layers[l].head_dim == own->head_dim);
+    ck_assert_int_eq(is_shared(kv, l), sources[l] != l);
+    if (sources[l] == l) bytes += 2 * BLOCKS * block_bytes(own);
+  }
+  ck_assert_uint_eq(kv->bytes, bytes);
+  tri_kv_cache_destroy(kv);
+  tri_backend_destroy(be);
 }
 END_TEST
 
@@ -214,6 +242,7 @@ Suite *suite_kv_pool(void) {
   Suite *s = suite_create("kv_pool");
   TCase *t = tcase_create("kv_pool");
   tcase_add_loop_test(t, moves, 0, sizeof models / sizeof *models);
+  tcase_add_test(t, shared_keys);
   tcase_add_test(t, takes_turns);
   tcase_add_test(t, finds_turns);
   tcase_add_test(t, moves_in_turns);

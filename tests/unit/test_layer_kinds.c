@@ -37,10 +37,12 @@ static void refuse(const char *type, const char *members, tri_status want, const
                 err.message);
 }
 
-/* A letter per layer: w with a window, n that does not rotate, b both; s, x, m and a the same with experts. */
+/* A letter per layer: w with a window, n that does not rotate, b both; s, x, m and a the same with experts; W and :
+ * where keys are those of another layer. */
 static const char *kinds(const tri_model_config *c) {
   static char letters[TRI_MAX_LAYERS + 1];
-  for (int l = 0; l < c->num_layers; l++) letters[l] = ".wsxnbma"[c->layer_flags[l]];
+  for (int l = 0; l < c->num_layers; l++)
+    letters[l] = (c->layer_flags[l] & TRI_LAYER_SHARED_KV ? ":W" : ".wsxnbma")[c->layer_flags[l] % 8];
   letters[c->num_layers] = '\0';
   return letters;
 }
@@ -247,6 +249,51 @@ START_TEST(heads_differ_by_kind_of_layer) {
 }
 END_TEST
 
+#define E4 ROPE4("") ",\"vocab_size_per_layer_input\":256,\"hidden_size_per_layer_input\":8"
+
+START_TEST(layers_share_keys) {
+  tri_model_config c = accept("gemma4_text", E4 ",\"num_kv_shared_layers\":2,\"use_double_wide_mlp\":true");
+  ck_assert_str_eq(kinds(&c), "wwwww.W:");
+  ck_assert(tri_kv_source(&c, 6) == 4 && tri_kv_source(&c, 7) == 5 && tri_kv_source(&c, 4) == 4);
+  ck_assert(tri_layer_units(&c, 5) == 64 && tri_layer_units(&c, 6) == 128);
+  ck_assert(c.embed.layer_width == 8 && c.embed.has_layer_inputs);
+  c = accept("gemma4_text", GEMMA4 ",\"num_kv_shared_layers\":1,\"use_double_wide_mlp\":false");
+  ck_assert_str_eq(kinds(&c), "wwwww.w:");
+  ck_assert(tri_layer_units(&c, 7) == 64 && !c.embed.has_layer_inputs);
+  c = accept("gemma4_text", GEMMA4 ",\"use_double_wide_mlp\":true");
+  ck_assert_str_eq(kinds(&c), "wwwww.w.");
+  ck_assert(!c.mlp.shared_kv_size);
+  /* The width is 256 where the file does not say it. */
+  ck_assert_int_eq(accept("gemma4_text", ROPE4("") ",\"vocab_size_per_layer_input\":256").embed.layer_width, 256);
+}
+END_TEST
+
+/* As released, and as transformers 5 writes it. */
+#define MIMO                                                                                                           \
+  "\"v_head_dim\":8,\"partial_rotary_factor\":0.5,\"n_routed_experts\":8,\"num_experts_per_tok\":2,"                   \
+  "\"moe_intermediate_size\":24"
+START_TEST(values_are_shorter_than_keys) {
+  tri_model_config c = accept("mimo_v2_flash", MIMO
+                              ",\"hybrid_layer_pattern\":[0,1,1,0,1,1,1,0],\"moe_layer_freq\":[0,1,1,1,1,1,0,1],"
+                              "\"rope_theta\":5000000,\"swa_rope_theta\":20000,\"sliding_window\":128,"
+                              "\"sliding_window_size\":128,\"attention_chunk_size\":128,\"swa_head_dim\":16,"
+                              "\"swa_v_head_dim\":8,\"swa_num_attention_heads\":4,\"swa_num_key_value_heads\":4,"
+                              "\"add_swa_attention_sink_bias\":true,\"add_full_attention_sink_bias\":false,"
+                              "\"layernorm_epsilon\":1e-05,\"routed_scaling_factor\":null,\"n_shared_experts\":null,"
+                              "\"scoring_func\":\"sigmoid\",\"topk_method\":\"noaux_tc\"");
+  ck_assert_str_eq(kinds(&c), ".xxsxxws");
+  ck_assert(c.attention.value_dim == 8 && c.attention.value_scale == 0.707 && c.attention.window == 129);
+  ck_assert(tri_layer_heads(&c, 0).num_kv == 2 && tri_layer_heads(&c, 1).num_kv == 4);
+  ck_assert(c.attention.has_sinks && c.attention.local_sinks && c.moe.scale == 1 && c.moe.choice_bias);
+  ck_assert(c.attention.rope.rotary_dim == 8 && c.attention.local_rope_theta == 20000);
+  c = accept("mimo_v2_flash", MIMO ",\"attention_value_scale\":null,\"sliding_window\":16");
+  ck_assert_str_eq(kinds(&c), ".xxxxsxx");
+  ck_assert(c.attention.value_scale == 0 && c.attention.window == 16 && tri_layer_heads(&c, 1).num_kv == 4);
+  c = accept("mimo_v2_flash", "\"v_head_dim\":16,\"partial_rotary_factor\":0.5");
+  ck_assert(!c.attention.value_dim); /* they are not */
+}
+END_TEST
+
 START_TEST(experts_beside_an_mlp) {
   tri_model_config c = accept("gemma4_text", MOE4 "2");
   ck_assert_str_eq(kinds(&c), "xxxxxsxs");
@@ -272,7 +319,11 @@ static const struct {
     {"gemma4_text", GEMMA4 ",\"attention_k_eq_v\":1", TRI_INVALID_ARGUMENT, "attention_k_eq_v"},
     {"gemma4_text", GEMMA4 ",\"attention_bias\":true", TRI_UNSUPPORTED, "attention_bias"},
     {"gemma4_text", GEMMA4 ",\"use_bidirectional_attention\":\"all\"", TRI_UNSUPPORTED, "use_bidirectional_attention"},
-    {"gemma4_text", GEMMA4 ",\"num_kv_shared_layers\":2", TRI_UNSUPPORTED, "num_kv_shared_layers"},
+    {"gemma4_text", GEMMA4 ",\"num_kv_shared_layers\":3", TRI_INVALID_ARGUMENT, "num_kv_shared_layers"},
+    {"gemma4_text", GEMMA4 ",\"num_kv_shared_layers\":8", TRI_OUT_OF_RANGE, "num_kv_shared_layers"},
+    {"gemma4_text", MOE4 "2,\"num_kv_shared_layers\":1,\"use_double_wide_mlp\":true", TRI_UNSUPPORTED,
+     "use_double_wide_mlp"},
+    {"gemma4_text", GEMMA4 ",\"use_double_wide_mlp\":2", TRI_INVALID_ARGUMENT, "use_double_wide_mlp"},
     {"gemma4_text", GEMMA4 ",\"num_kv_shared_layers\":-1", TRI_OUT_OF_RANGE, "num_kv_shared_layers"},
     {"gemma4_text", GEMMA4 ",\"final_logit_softcapping\":-1", TRI_OUT_OF_RANGE, "final_logit_softcapping"},
     {"gemma4_text", GEMMA4 ",\"enable_moe_block\":true", TRI_INVALID_ARGUMENT, "enable_moe_block"},
@@ -281,11 +332,27 @@ static const struct {
     {"gemma4_text", MOE4 "0", TRI_OUT_OF_RANGE, "top_k_experts"},
     {"gemma4_text", GEMMA4 ",\"num_experts\":5000", TRI_OUT_OF_RANGE, "num_experts"},
     {"gemma4_text", GEMMA4 ",\"moe_intermediate_size\":0", TRI_OUT_OF_RANGE, "moe_intermediate_size"},
-    {"gemma4_text", ROPE4(""), TRI_UNSUPPORTED, "hidden_size_per_layer_input"},
-    {"gemma4_text", ROPE4("") ",\"hidden_size_per_layer_input\":8", TRI_UNSUPPORTED, "hidden_size_per_layer_input"},
+    {"gemma4_text", ROPE4(""), TRI_UNSUPPORTED, "vocab_size_per_layer_input"},
+    {"gemma4_text", ROPE4("") ",\"vocab_size_per_layer_input\":300", TRI_UNSUPPORTED, "vocab_size_per_layer_input"},
+    {"gemma4_text", ROPE4("") ",\"hidden_size_per_layer_input\":-1", TRI_OUT_OF_RANGE, "hidden_size_per_layer_input"},
+    {"gemma4_text", ROPE4("") ",\"vocab_size_per_layer_input\":true", TRI_INVALID_ARGUMENT,
+     "vocab_size_per_layer_input"},
     {"gemma4_text", "\"hidden_size_per_layer_input\":0", TRI_INVALID_ARGUMENT, "rope_parameters"},
     {"gemma4_text", ROPE4(",\"factor\":2") ",\"hidden_size_per_layer_input\":0", TRI_UNSUPPORTED,
      "rope_scaling.factor"},
+    {"mimo_v2_flash", "\"v_head_dim\":24,\"partial_rotary_factor\":0.5", TRI_UNSUPPORTED, "v_head_dim"},
+    {"mimo_v2_flash", MIMO ",\"swa_head_dim\":8", TRI_UNSUPPORTED, "swa_head_dim"},
+    {"mimo_v2_flash", MIMO ",\"swa_v_head_dim\":16", TRI_UNSUPPORTED, "swa_v_head_dim"},
+    {"mimo_v2_flash", MIMO ",\"swa_num_attention_heads\":8", TRI_UNSUPPORTED, "swa_num_attention_heads"},
+    {"mimo_v2_flash", MIMO ",\"swa_num_key_value_heads\":3", TRI_OUT_OF_RANGE, "num_key_value_heads"},
+    {"mimo_v2_flash", MIMO ",\"hybrid_layer_pattern\":[0,1]", TRI_INVALID_ARGUMENT, "hybrid_layer_pattern"},
+    {"mimo_v2_flash", MIMO ",\"hybrid_layer_pattern\":[0,1,1,1,1,1,1,2]", TRI_INVALID_ARGUMENT, "hybrid_layer_pattern"},
+    {"mimo_v2_flash", MIMO ",\"moe_layer_freq\":[0,1]", TRI_INVALID_ARGUMENT, "moe_layer_freq"},
+    {"mimo_v2_flash", MIMO ",\"add_full_attention_sink_bias\":true", TRI_UNSUPPORTED, "add_full_attention_sink_bias"},
+    {"mimo_v2_flash", MIMO ",\"n_shared_experts\":1", TRI_UNSUPPORTED, "n_shared_experts"},
+    {"mimo_v2_flash", MIMO ",\"attention_value_scale\":0", TRI_OUT_OF_RANGE, "attention_value_scale"},
+    {"llama", "\"v_head_dim\":8", TRI_UNSUPPORTED, "v_head_dim"},
+    {"llama", "\"attention_value_scale\":0.5", TRI_UNSUPPORTED, "attention_value_scale"},
     {"llama", "\"attention_k_eq_v\":true", TRI_UNSUPPORTED, "attention_k_eq_v"},
     {"gemma3_text", "\"global_head_dim\":32", TRI_UNSUPPORTED, "global_head_dim"},
     {"gemma3_text", "\"num_global_key_value_heads\":1", TRI_UNSUPPORTED, "num_global_key_value_heads"},
@@ -416,6 +483,31 @@ START_TEST(text_parts_are_models) {
 }
 END_TEST
 
+/* Qwen2.5-VL's config in one level, as released, and in two, as transformers 5 writes it. */
+#define QWEN25 "\"model_type\":\"qwen2_5_vl\",\"architectures\":[\"Qwen2_5_VLForConditionalGeneration\"]"
+START_TEST(text_parts_in_one_level) {
+  tri_model_config flat, c;
+  tri_error err = {0};
+  static const char whole[] =
+      "{" QWEN25 ",\"vision_config\":{\"depth\":1},\"image_token_id\":5,\"vision_token_id\":6,"
+      "\"rope_scaling\":{\"type\":\"mrope\",\"mrope_section\":[4,2,2]},\"rope_theta\":1e6," SIZES "}";
+  ck_assert_msg(
+      tri_model_config_parse(whole, strlen(whole), NULL, 0, (tri_config_rules){.strict = true}, &flat, &err) == TRI_OK,
+      "%s", err.message);
+  ck_assert_msg(parse_folder(QWEN25 ",\"tie_word_embeddings\":true,\"vision_config\":{}",
+                             "\"model_type\":\"qwen2_5_vl_text\",\"tie_word_embeddings\":false,\"rope_parameters\":"
+                             "{\"rope_type\":\"default\",\"mrope_section\":[4,2,2],\"rope_theta\":1e6}",
+                             true, &c, &err) == TRI_OK,
+                "%s", err.message);
+  ck_assert(flat.multimodal && c.multimodal && flat.arch == c.arch && !flat.unknown_keys[0]);
+  ck_assert_uint_eq(tri_model_config_hash(&c), tri_model_config_hash(&flat));
+  check_table(&flat.attention.rope, 1e6, 1);
+  ck_assert(!memcmp(&flat.attention.rope, &c.attention.rope, sizeof c.attention.rope));
+  ck_assert(c.head.tie_word_embeddings && !flat.head.tie_word_embeddings); /* the outer one's counts */
+  ck_assert(tri_tensor_is_passed_over(&flat, "visual.a.weight") && tri_tensor_is_passed_over(&c, "model.visual.a"));
+}
+END_TEST
+
 static void refuse_folder(const char *outer, const char *text, bool strict, tri_status want, const char *field) {
   tri_model_config c;
   tri_error err = {0};
@@ -431,6 +523,13 @@ START_TEST(other_folders_are_refused) {
   refuse_folder("\"model_type\":\"gemma3\",\"architectures\":[\"Gemma3Model\"]", text, false, TRI_UNSUPPORTED, field);
   refuse_folder(GEMMA3 ",\"no_such_key\":7", text, true, TRI_UNKNOWN_FIELD, "no_such_key");
   refuse_folder(GEMMA3, "\"model_type\":\"gemma3_text\",\"clip_qkv\":8", false, TRI_UNSUPPORTED, "clip_qkv");
+  refuse_folder("\"model_type\":\"qwen3_vl_moe\"", "\"model_type\":\"qwen3_vl_moe_text\",\"norm_topk_prob\":false",
+                false, TRI_UNSUPPORTED, "norm_topk_prob");
+  refuse("qwen2_5_vl", "\"architectures\":[\"Qwen2_5_VLModel\"]", TRI_UNSUPPORTED, "model_type");
+  refuse("gemma3", "", TRI_UNSUPPORTED, "model_type"); /* has two levels */
+  refuse("qwen2", "\"rope_scaling\":{\"rope_type\":\"mrope\"}", TRI_UNSUPPORTED, "rope_scaling.rope_type");
+  refuse("qwen2", "\"rope_scaling\":{\"rope_type\":\"default\",\"mrope_section\":[1,2]}", TRI_UNKNOWN_FIELD,
+         "rope_scaling.mrope_section");
 }
 END_TEST
 
@@ -445,6 +544,8 @@ Suite *suite_layer_kinds(void) {
   tcase_add_test(c, queries_are_scaled);
   tcase_add_test(c, wrong_scales_of_queries_are_refused);
   tcase_add_test(c, heads_differ_by_kind_of_layer);
+  tcase_add_test(c, layers_share_keys);
+  tcase_add_test(c, values_are_shorter_than_keys);
   tcase_add_test(c, experts_beside_an_mlp);
   tcase_add_loop_test(c, wrong_heads_are_refused, 0, sizeof wrong_heads / sizeof *wrong_heads);
   tcase_add_test(c, longrope_names_its_scales);
@@ -452,6 +553,7 @@ Suite *suite_layer_kinds(void) {
   tcase_add_loop_test(c, sequences_end_where_keys_are_chosen, 0, sizeof chosen / sizeof *chosen);
   tcase_add_test(c, wrong_choices_are_refused);
   tcase_add_test(c, text_parts_are_models);
+  tcase_add_test(c, text_parts_in_one_level);
   tcase_add_test(c, other_folders_are_refused);
   suite_add_tcase(s, c);
   return s;

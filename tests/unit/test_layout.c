@@ -34,10 +34,15 @@ static tri_model_config make(const tri_arch *arch, int heads, int kv_heads, int 
   if (c.mla.on) c.mla = (tri_mla){.on = true, .rank = 5, .q_rank = 4, .nope_dim = 3, .rope_dim = 2, .v_dim = 2};
   if (c.mla.on) c.mla.low_rank_q = true, c.attention.head_dim = 5, c.attention.num_kv_heads = heads;
   /* Every second layer has a window, and the others heads of another size. */
-  bool kinds = c.attention.window_every || c.attention.global_head_dim;
+  bool kinds = c.attention.window_every || c.attention.global_head_dim || c.attention.global_kv_heads;
   if (kinds) c.attention.global_kv_heads = 1, c.attention.global_head_dim = 4;
   for (int l = 0; kinds && l < layers; l += 2) c.layer_flags[l] |= TRI_LAYER_LOCAL;
   c.attention.keys_are_values = c.attention.norm_values; /* one tensor for two parts of the others' weight */
+  if (c.attention.value_dim) c.attention.value_dim = 1;
+  /* The last layer reads keys and values of the third last, and has an MLP of its own size. */
+  if (c.embed.layer_width) c.embed.layer_width = 2, c.embed.has_layer_inputs = true;
+  c.attention.shared_kv_layers = c.embed.layer_width && layers > 2;
+  if (c.attention.shared_kv_layers) c.layer_flags[layers - 1] |= TRI_LAYER_SHARED_KV, c.mlp.shared_kv_size = 2 * ff + 1;
   if (c.moe.num_experts) c.moe.has_shared = c.moe.shared_size > 0;
   if (c.moe.num_experts) c.moe.num_experts = 3, c.moe.intermediate_size = ff, c.moe.shared_size = ff + 1;
   return c;
@@ -83,6 +88,8 @@ static bool place_qkv(const tri_model_config *c, tri_parallel p, tri_part part, 
   int64_t d = c->attention.head_dim, q_rows = c->attention.num_heads * d, kv_rows = c->attention.num_kv_heads * d,
           head = row / d;
   int which = part == TRI_PART_Q ? 0 : part == TRI_PART_K ? 1 : 2;
+  int64_t v = c->attention.value_dim ? c->attention.value_dim : d;
+  if (part == TRI_PART_V) head = row / v;
   if (part == TRI_PART_QKV_INTERLEAVED) {
     int64_t group = c->attention.num_heads / c->attention.num_kv_heads, kv = head / (group + 2), i = head % (group + 2);
     which = i < group ? 0 : i == group ? 1 : 2;
@@ -91,13 +98,13 @@ static bool place_qkv(const tri_model_config *c, tri_parallel p, tri_part part, 
     which = row < q_rows ? 0 : row < q_rows + kv_rows ? 1 : 2;
     head = (row - (which > 0 ? q_rows : 0) - (which > 1 ? kv_rows : 0)) / d;
   }
-  int64_t in_head = row % d;
+  int64_t in_head = row % (part == TRI_PART_V ? v : d);
   if (which == 0) {
     *dst = local(c->attention.num_heads, p.tp, head) * d + in_head;
     return owner(c->attention.num_heads, p.tp, head) == p.tp_rank;
   }
   int64_t kv_here = count_kv(c, p, c->attention.num_kv_heads);
-  *dst = (count_q(c, p) + (which == 2 ? kv_here : 0) + count_kv(c, p, head)) * d + in_head;
+  *dst = (count_q(c, p) + (which == 2 ? kv_here : 0)) * d + count_kv(c, p, head) * (which == 2 ? v : d) + in_head;
   return needs_kv(c, p, head);
 }
 
@@ -192,10 +199,14 @@ static bool place(const tri_model_config *c, tri_parallel p, const tri_tensor_ru
   *dst_row = row, *dst_col = col;
   switch (rule->weight) {
   case TRI_W_EMBED:
+  case TRI_W_LAYER_EMBED:
   case TRI_W_HEAD:
   case TRI_W_HEAD_BIAS:
     *dst_row = local(c->vocab_size, p.tp, row);
-    return (rule->weight == TRI_W_EMBED ? first : last) && owner(c->vocab_size, p.tp, row) == p.tp_rank;
+    bool head = rule->weight == TRI_W_HEAD || rule->weight == TRI_W_HEAD_BIAS;
+    return (head ? last : first) && owner(c->vocab_size, p.tp, row) == p.tp_rank;
+  case TRI_W_LAYER_PROJECT:
+  case TRI_W_LAYER_PROJECT_NORM:
   case TRI_W_EMBED_NORM:
   case TRI_W_EMBED_NORM_BIAS:
   case TRI_W_PROJECT_IN:
@@ -224,6 +235,7 @@ static bool place(const tri_model_config *c, tri_parallel p, const tri_tensor_ru
     return place_up(c->mlp.gated, c->mlp.intermediate_size, p.tp, p.tp_rank, rule->part, row, dst_row);
   case TRI_W_O: {
     int64_t d = c->mla.on ? c->mla.v_dim : c->attention.head_dim;
+    if (c->attention.value_dim) d = c->attention.value_dim;
     *dst_col = local(c->attention.num_heads, p.tp, col / d) * d + col % d;
     return owner(c->attention.num_heads, p.tp, col / d) == p.tp_rank;
   }
@@ -265,13 +277,14 @@ static tri_status fill(void *ctx, const tri_slice *s) {
   return TRI_OK;
 }
 
-/* Sizes of heads are the layer's own. */
+/* Sizes of heads and of the MLP are the layer's own. */
 static void check_weight(const tri_model_config *model, const tri_shard *s, tri_weight_id id, int layer) {
   static tri_model_config of_layer;
   const tri_model_config *c = &of_layer;
   of_layer = *model;
   of_layer.attention.head_dim = tri_layer_heads(model, layer).dim;
   of_layer.attention.num_kv_heads = tri_layer_heads(model, layer).num_kv;
+  of_layer.mlp.intermediate_size = tri_layer_units(model, layer);
   tri_weight_shape mine = tri_shard_weight_shape(model, s, id, layer);
   size_t size = (size_t)(mine.n * mine.k) + 1;
   struct filled f = {.n = mine.n, .k = mine.k};
@@ -335,8 +348,9 @@ static void check_all(const tri_model_config *c, int tp, int pp) {
       ck_assert(s.first_stage == (stage == 0) && s.last_stage == (stage == pp - 1));
       ck_assert(s.layers.first == layers && s.layers.count >= 1); /* contiguous, in order, none left out */
       ck_assert(s.q_heads.count == count_q(c, s.p) && s.kv_heads.count == count_kv(c, s.p, c->attention.num_kv_heads));
-      for (int l = s.layers.first; l < s.layers.first + s.layers.count && l < s.layers.first + 2; l++)
-        for (int id = 0; id < TRI_W_COUNT; id++) check_weight(c, &s, (tri_weight_id)id, l);
+      for (int l = s.layers.first; l < s.layers.first + s.layers.count; l++)
+        for (int id = 0; id < TRI_W_COUNT && (l < s.layers.first + 2 || c->layer_flags[l] & TRI_LAYER_SHARED_KV); id++)
+          check_weight(c, &s, (tri_weight_id)id, l);
       if (rank == tp - 1) layers += s.layers.count;
     }
   ck_assert_int_eq(layers, (int)c->num_layers);
@@ -433,7 +447,7 @@ START_TEST(every_element_has_its_place) {
     tri_model_config c = make(*a, sizes[_i].heads, grouped ? sizes[_i].kv : sizes[_i].heads, sizes[_i].ff,
                               sizes[_i].vocab, sizes[_i].layers);
     for (int tp = 1; tp <= c.attention.num_heads && tp <= c.mlp.intermediate_size && tp <= c.vocab_size; tp++)
-      for (int pp = 1; pp <= (c.seq2seq.on ? 1 : c.num_layers); pp++)
+      for (int pp = 1; pp <= (c.seq2seq.on ? 1 : c.num_layers - 2 * c.attention.shared_kv_layers); pp++)
         if ((tp < 4 || pp < 3) && (tp < 5 || tp == c.attention.num_heads)) check_all(&c, tp, pp);
     if (!c.seq2seq.on) continue;
     tri_model_config source;
@@ -513,6 +527,27 @@ START_TEST(stages_by_work) {
     }
     ck_assert_int_eq(at, (int)c.num_layers);
   }
+}
+END_TEST
+
+/* Layers 4 to 6 read keys and values of 2 and 3, so that no stage begins behind layer 2. */
+START_TEST(stages_keep_shared_keys_together) {
+  static const int counts[][3] = {{7}, {2, 5}, {1, 1, 5}};
+  tri_model_config c;
+  tri_error err = {0};
+  ck_assert_msg(
+      tri_model_config_load(TRI_TEST_DATA "/checkpoints/gemma4_text_e_odd", (tri_config_rules){0}, &c, &err) == TRI_OK,
+      "%s", err.message);
+  for (int pp = 1; pp <= 3; pp++)
+    for (int stage = 0, at = 0; stage < pp; stage++) {
+      tri_range r = tri_stage_layers(&c, (tri_parallel){.tp = 1, .pp = pp}, stage);
+      ck_assert_msg(r.first == at && r.count == counts[pp - 1][stage], "pp %d, stage %d: %d from %d", pp, stage,
+                    r.count, r.first);
+      at += r.count;
+    }
+  ck_assert_int_eq(tri_shard_make(&c, (tri_parallel){.tp = 1, .pp = 4}, &(tri_shard){0}, &err), TRI_UNSUPPORTED);
+  ck_assert_str_eq(err.field, "pipeline_parallel_size");
+  ck_assert_ptr_nonnull(strstr(err.message, "num_kv_shared_layers"));
 }
 END_TEST
 
@@ -616,6 +651,7 @@ Suite *suite_layout(void) {
   tcase_add_loop_test(c, every_element_has_its_place, 0, sizeof sizes / sizeof *sizes);
   tcase_add_test(c, six_over_three_on_two);
   tcase_add_test(c, stages_by_work);
+  tcase_add_test(c, stages_keep_shared_keys_together);
   tcase_add_test(c, parts);
   tcase_add_test(c, slices_of_units);
   tcase_add_test(c, refused_layouts);

@@ -80,14 +80,16 @@ __device__ static inline size_t place_in(const tri_kv_layer &kv, int64_t slot, i
 /* The head that a warp, or a part of one, has: those of queries, of keys, of values, one after the other. */
 struct head_of_row {
   int h, own; /* own: among its kind */
+  int begin;  /* of its elements in the row */
   bool query, value;
   int half; /* pairs that rotate */
   const float *gains;
 };
 __device__ static inline head_of_row head_of(const tri_qkv_rope_append_args &a, int h) {
-  head_of_row r = {h, h, h < a.num_heads, h >= a.num_heads + a.num_kv_heads};
+  head_of_row r = {h, h, h * a.head_dim, h < a.num_heads, h >= a.num_heads + a.num_kv_heads};
   if (!r.query) r.own -= a.num_heads;
   if (r.value) r.own -= a.num_kv_heads;
+  if (r.value) r.begin -= r.own * (a.head_dim - tri_append_value_dim(&a));
   r.half = r.value ? 0 : a.rotary_dim / 2;
   if (r.value)
     r.gains = a.v_norm;
@@ -112,6 +114,16 @@ __device__ static inline eight_of_head eight_at(int pair, int half, int d, bool 
   if (pair < half && interleaved) return {2 * pair, 2 * pair + 4, true, true};
   if (pair < half) return {pair, pair + half, true, false};
   return {pair + half, pair + half + (d - 2 * half) / 2, false, false};
+}
+
+/* Elements of a value, of which there are n, times a factor, and zeros after them. */
+template <typename T>
+__device__ static inline eight load_value(const T *x, const eight_of_head &at, int n, float factor) {
+  eight e = {};
+  if (at.first < n) e.u = load4(x + at.first);
+  if (at.second < n) e.v = load4(x + at.second);
+  return {make_float4(e.u.x * factor, e.u.y * factor, e.u.z * factor, e.u.w * factor),
+          make_float4(e.v.x * factor, e.v.y * factor, e.v.z * factor, e.v.w * factor)};
 }
 
 template <typename T> __device__ static inline eight load_eight(const T *x, const eight_of_head &at) {
@@ -185,8 +197,12 @@ __global__ __launch_bounds__(THREADS) static void append_kernel(tri_qkv_rope_app
   bool scales = head.query && a.q_scale,
        works = is_head && (head.query ? head.half || head.gains || scales : slot >= 0);
   wait_for_previous();
-  size_t begin = (size_t)head.h * (size_t)d, angle = (size_t)t * (size_t)head.half + (size_t)(part * 4);
-  if (works) x = load_eight(row_of<T>(a.qkv, t) + begin, at);
+  size_t begin = (size_t)head.begin, angle = (size_t)t * (size_t)head.half + (size_t)(part * 4);
+  const T *row = row_of<T>(a.qkv, t) + begin;
+  if (works && head.value)
+    x = load_value(row, at, tri_append_value_dim(&a), tri_append_value_scale(&a));
+  else if (works)
+    x = load_eight(row, at);
   float4 cosine = {}, sine = {};
   if (works && at.rotates) {
     cosine = load4(a.cos + angle);
@@ -234,9 +250,10 @@ __global__ static void any_append_kernel(tri_qkv_rope_append_args a) {
   let_next_begin();
   if (head.h >= a.num_heads + 2 * a.num_kv_heads) return;
   wait_for_previous();
-  float *x = heads + threadIdx.x / WARP * (size_t)d;
-  size_t begin = (size_t)head.h * (size_t)d, angle = (size_t)t * (size_t)head.half;
-  for (int i = lane; i < d; i += WARP) x[i] = load_at(a.qkv, t, begin + (size_t)i);
+  float *x = heads + threadIdx.x / WARP * (size_t)d, scale = head.value ? tri_append_value_scale(&a) : 1;
+  size_t begin = (size_t)head.begin, angle = (size_t)t * (size_t)head.half;
+  int n = head.value ? tri_append_value_dim(&a) : d;
+  for (int i = lane; i < d; i += WARP) x[i] = i < n ? scale * load_at(a.qkv, t, begin + (size_t)i) : 0;
   __syncwarp();
   if (head.gains) norm_head(x, d, head.gains, a.norm_kind, a.norm_eps, a.norm_weight_offset);
   if (head.half) rotate_head(x, a.rotary_dim, a.interleaved, a.cos + angle, a.sin + angle);
@@ -257,15 +274,16 @@ __global__ static void any_append_kernel(tri_qkv_rope_append_args a) {
 static bool in_eights(const tri_qkv_rope_append_args &a) {
   uintptr_t places = (uintptr_t)a.qkv.data | (uintptr_t)a.kv.k | (uintptr_t)a.kv.v | (uintptr_t)a.q_norm |
                      (uintptr_t)a.k_norm | (uintptr_t)a.v_norm | (uintptr_t)a.cos | (uintptr_t)a.sin;
-  return a.head_dim % 8 == 0 && a.head_dim <= 8 * WARP && a.rotary_dim % 8 == 0 && a.qkv.ld % 4 == 0 &&
-         a.norm_stride % 4 == 0 && places % 16 == 0;
+  return a.head_dim % 8 == 0 && a.value_dim % 8 == 0 && a.head_dim <= 8 * WARP && a.rotary_dim % 8 == 0 &&
+         a.qkv.ld % 4 == 0 && a.norm_stride % 4 == 0 && places % 16 == 0;
 }
 
 template <typename T> static void append(cudaStream_t stream, const tri_qkv_rope_append_args &a) {
   int width = 1;
   while (8 * width < a.head_dim) width *= 2;
   unsigned parts = (unsigned)(a.num_heads + 2 * a.num_kv_heads) * (unsigned)width;
-  if (!a.rotary_dim && !a.q_norm && !a.k_norm && !a.v_norm && !a.q_scale)
+  bool stores = !a.rotary_dim && !a.q_norm && !a.k_norm && !a.v_norm && !a.q_scale;
+  if (stores && !a.value_dim && !a.value_scale)
     launch_overlapped(store_kernel<T>, dim3(a.qkv.rows), THREADS, 0, stream, a);
   else
     launch_overlapped(append_kernel<T>, dim3(a.qkv.rows, blocks_for(parts, THREADS)), THREADS, 0, stream, a, width);

@@ -4,28 +4,30 @@
  * after each layer is multiplied with a stored number. Mixtures have experts next to the MLP of each layer, which is
  * described as an expert that every token takes; all of these have norms of their own.
  *
- * Small models also share keys between layers and add inputs to each: these are refused. */
+ * Small models (E2B, E4B) add an input of its own to each layer, and their last layers read keys and values of earlier
+ * ones, which leaves room for a wider MLP. */
 #include <math.h>
 
 #include "runtime/model/arch/rules.h"
 
-static const tri_config_key keys[] = {TRI_KEYS_LLAMA,
-                                      TRI_KEY_WINDOW,
-                                      TRI_OFF_KEY("attention_bias"),
-                                      TRI_INT_KEY("global_head_dim", attention.global_head_dim, 1, 1024),
-                                      TRI_INT_KEY("num_global_key_value_heads", attention.global_kv_heads, 1, 1 << 16),
-                                      TRI_BOOL_KEY("attention_k_eq_v", attention.keys_are_values),
-                                      TRI_NUM_KEY("final_logit_softcapping", head.logit_softcap, 0, 1e6),
-                                      TRI_BOOL_KEYS("enable_moe_block", moe.own_norms, moe.has_shared),
-                                      TRI_INT_KEY("num_experts", moe.num_experts, 1, 4096),
-                                      TRI_INT_KEY("top_k_experts", moe.top_k, 1, 256),
-                                      TRI_INT_KEY("moe_intermediate_size", moe.intermediate_size, 1, 1 << 24),
-                                      TRI_READ_KEY("use_bidirectional_attention"), /* this and the next two: prepare */
-                                      TRI_READ_KEY("hidden_size_per_layer_input"),
-                                      TRI_READ_KEY("num_kv_shared_layers"),
-                                      /* of layers that share keys, and of inputs to each layer */
-                                      TRI_IGNORED_KEYS("use_double_wide_mlp vocab_size_per_layer_input"),
-                                      {0}};
+static const tri_config_key keys[] = {
+    TRI_KEYS_LLAMA,
+    TRI_KEY_WINDOW,
+    TRI_OFF_KEY("attention_bias"),
+    TRI_INT_KEY("global_head_dim", attention.global_head_dim, 1, 1024),
+    TRI_INT_KEY("num_global_key_value_heads", attention.global_kv_heads, 1, 1 << 16),
+    TRI_BOOL_KEY("attention_k_eq_v", attention.keys_are_values),
+    TRI_NUM_KEY("final_logit_softcapping", head.logit_softcap, 0, 1e6),
+    TRI_BOOL_KEYS("enable_moe_block", moe.own_norms, moe.has_shared),
+    TRI_INT_KEY("num_experts", moe.num_experts, 1, 4096),
+    TRI_INT_KEY("top_k_experts", moe.top_k, 1, 256),
+    TRI_INT_KEY("moe_intermediate_size", moe.intermediate_size, 1, 1 << 24),
+    TRI_INT_KEY("hidden_size_per_layer_input", embed.layer_width, 0, 1 << 16),
+    TRI_INT_KEY("num_kv_shared_layers", attention.shared_kv_layers, 0, TRI_MAX_LAYERS),
+    TRI_READ_KEY("use_bidirectional_attention"), /* this and the next two: prepare */
+    TRI_READ_KEY("use_double_wide_mlp"),
+    TRI_READ_KEY("vocab_size_per_layer_input"),
+    {0}};
 
 #define IN_LAYERS(kind, n, p)                                                                                          \
   .name = "layers.%d.self_attn." n ".weight", .weight = TRI_W_QKV, .part = TRI_PART_##p, .flags = TRI_TENSOR_##kind
@@ -45,6 +47,12 @@ static const tri_tensor_rule tensors[] = {
     TRI_RULE("layers.%d.pre_feedforward_layernorm.weight", NORM2),
     TRI_RULE("layers.%d.post_feedforward_layernorm.weight", BRANCH_NORM2),
     TRI_RULE("layers.%d.layer_scalar", LAYER_SCALE),
+    TRI_RULE_IF("embed_tokens_per_layer.weight", LAYER_EMBED, embed.has_layer_inputs),
+    TRI_RULE_IF("per_layer_model_projection.weight", LAYER_PROJECT, embed.has_layer_inputs),
+    TRI_RULE_IF("per_layer_projection_norm.weight", LAYER_PROJECT_NORM, embed.has_layer_inputs),
+    TRI_RULE_IF("layers.%d.per_layer_input_gate.weight", INPUT_GATE, embed.has_layer_inputs),
+    TRI_RULE_IF("layers.%d.per_layer_projection.weight", INPUT_PROJECT, embed.has_layer_inputs),
+    TRI_RULE_IF("layers.%d.post_per_layer_input_norm.weight", INPUT_NORM, embed.has_layer_inputs),
     TRI_RULE_IF("layers.%d.post_feedforward_layernorm_1.weight", SHARED_BRANCH_NORM, moe.own_norms),
     TRI_RULE_IF("layers.%d.pre_feedforward_layernorm_2.weight", EXPERT_NORM, moe.own_norms),
     TRI_RULE_IF("layers.%d.post_feedforward_layernorm_2.weight", EXPERT_BRANCH_NORM, moe.own_norms),
@@ -58,12 +66,43 @@ static const tri_tensor_rule tensors[] = {
     {.name = "layers.%d.experts.down_proj", .weight = TRI_W_EXPERT_DOWN, .flags = TRI_TENSOR_STACKED},
     {0}};
 
-/* Numbers of what is not done here; absent: what the releases' program takes where the file does not say. */
-static tri_status check_small(const tri_json *root, const char *key, double absent, const char *what, tri_error *err) {
-  double n = absent;
-  TRI_CHECK(tri_config_number(root, key, 0, 1 << 20, &n, err));
-  if (n == 0) return TRI_OK;
-  return tri_fail(err, TRI_UNSUPPORTED, key, "%s is %.15g: %s are not supported, only 0", key, n, what);
+/* Inputs of layers are of the same tokens. */
+static tri_status check_inputs(const tri_model_config *c, const tri_json *root, tri_error *err) {
+  static const char key[] = "vocab_size_per_layer_input";
+  double n = 262144;
+  TRI_CHECK(tri_config_number(root, key, 1, 1 << 28, &n, err));
+  if (!c->embed.layer_width || n == (double)c->vocab_size) return TRI_OK;
+  return tri_fail(err, TRI_UNSUPPORTED, key, "%s is %.15g: only vocab_size, %lld, is supported", key, n,
+                  (long long)c->vocab_size);
+}
+
+/* Layers that share keys and values may have an MLP of twice the units. */
+static tri_status read_shared_size(tri_model_config *c, const tri_json *root, tri_error *err) {
+  static const char key[] = "use_double_wide_mlp";
+  bool twice = false;
+  TRI_CHECK(tri_config_bool(root, key, &twice, err));
+  if (!twice || !c->attention.shared_kv_layers) return TRI_OK;
+  if (c->moe.own_norms) return tri_fail(err, TRI_UNSUPPORTED, key, "%s is not supported with enable_moe_block", key);
+  c->mlp.shared_kv_size = 2 * c->mlp.intermediate_size;
+  return TRI_OK;
+}
+
+/* Layers of each kind that share keys and values need one of that kind before them. */
+static tri_status share_keys(tri_model_config *c, tri_error *err) {
+  static const char key[] = "num_kv_shared_layers";
+  int64_t n = c->attention.shared_kv_layers;
+  if (n >= c->num_layers)
+    return tri_fail(err, TRI_OUT_OF_RANGE, key, "%s is %lld of %lld layers", key, (long long)n,
+                    (long long)c->num_layers);
+  for (int64_t l = c->num_layers - n; l < c->num_layers; l++) c->layer_flags[l] |= TRI_LAYER_SHARED_KV;
+  for (int l = (int)(c->num_layers - n); l < c->num_layers; l++) {
+    int from = tri_kv_source(c, l);
+    if (c->layer_flags[from] & TRI_LAYER_SHARED_KV || (c->layer_flags[from] ^ c->layer_flags[l]) & TRI_LAYER_LOCAL)
+      return tri_fail(err, TRI_INVALID_ARGUMENT, key,
+                      "%s is %lld, but no layer of the kind of layer %d (layer_types) has keys and values of its own",
+                      key, (long long)n, l);
+  }
+  return TRI_OK;
 }
 
 /* Images alone see what follows them, or nothing does. */
@@ -94,8 +133,9 @@ static tri_status set_experts(tri_model_config *c, tri_error *err) {
 
 static tri_status prepare(tri_model_config *c, const tri_json *root, tri_error *err) {
   TRI_CHECK(check_direction(root, err));
-  TRI_CHECK(check_small(root, "hidden_size_per_layer_input", 256, "inputs to each layer", err));
-  TRI_CHECK(check_small(root, "num_kv_shared_layers", 0, "layers that share keys", err));
+  c->embed.has_layer_inputs = c->embed.layer_width > 0;
+  TRI_CHECK(check_inputs(c, root, err));
+  TRI_CHECK(read_shared_size(c, root, err));
   if (tri_json_kind_of(tri_json_get(root, "rope_parameters")) == TRI_JSON_NULL)
     return tri_fail(err, TRI_INVALID_ARGUMENT, "rope_parameters", "there are no rope_parameters");
   /* The number of KV heads is another one where they are values, too. */
@@ -106,11 +146,10 @@ static tri_status prepare(tri_model_config *c, const tri_json *root, tri_error *
 /* The last layer has no window, whatever the file says. */
 static tri_status finish(tri_model_config *c, const tri_json *root, tri_error *err) {
   (void)root;
-  (void)err;
   c->embed.scale = sqrt((double)c->hidden_size);
   c->layer_flags[c->num_layers - 1] &= (uint8_t)~TRI_LAYER_LOCAL;
   if (c->moe.own_norms) tri_config_sparse_layers(c, 0, 1);
-  return TRI_OK;
+  return share_keys(c, err);
 }
 
 const tri_arch tri_arch_gemma4_text = {
@@ -120,6 +159,9 @@ const tri_arch tri_arch_gemma4_text = {
     .multimodal_class = "Gemma4ForConditionalGeneration",
     .prefix = "model.",
     .keys = keys,
+    /* Releases may store these of layers that share them, where they have no effect. */
+    .ignored_tensors = {"layers.%d.self_attn.k_proj.weight", "layers.%d.self_attn.v_proj.weight",
+                        "layers.%d.self_attn.k_norm.weight"},
     .tensors = tensors,
     .defaults = {.norm.kind = TRI_NORM_RMS,
                  .norm.eps = 1e-6,
@@ -129,6 +171,7 @@ const tri_arch tri_arch_gemma4_text = {
                  .mlp.gated = true,
                  .head.tie_word_embeddings = true,
                  .vocab_size = 262144,
+                 .embed.layer_width = 256,
                  .attention.num_heads = 8,
                  .attention.num_kv_heads = 4,
                  .attention.head_dim = 256,
