@@ -77,6 +77,15 @@ void tri_error_in_file(tri_error *err, const char *path) {
   err->message[len + room] = '\0';
 }
 
+void tri_error_add(tri_error *err, const char *fmt, ...) {
+  if (!err || !err->message[0]) return;
+  size_t len = strlen(err->message);
+  va_list args;
+  va_start(args, fmt);
+  vsnprintf(err->message + len, sizeof err->message - len, fmt, args);
+  va_end(args);
+}
+
 tri_status tri_fail(tri_error *err, tri_status s, const char *field, const char *fmt, ...) {
   if (!err || err->status != TRI_OK) return s;
   err->status = s;

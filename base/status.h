@@ -75,6 +75,10 @@ tri_status tri_fail(tri_error *err, tri_status s, const char *field, const char 
 
 void tri_error_clear(tri_error *err);
 
+/* Adds to the message of an error: what helps, or where it comes from, by code that knows more than the first place.
+ * Does nothing where there is no message. */
+void tri_error_add(tri_error *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
 /* Returns the field for a line that has it after the message: empty where it is a file that the message has
  * already, and for "memory", which is no option: what lacks it is said. */
 const char *tri_error_field_beside(const tri_error *err);

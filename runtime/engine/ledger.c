@@ -214,17 +214,23 @@ static tri_status stream_weights(const tri_model_config *c, const tri_shard *s, 
                                  const tri_weight_map *m, const tri_ledger_config *config, int64_t room, tri_ledger *l,
                                  tri_error *err) {
   tri_tiers *t = NULL;
+  char memory[TRI_MEMORY_TEXT];
   int64_t most = config->memory / 5 * 4;
-  if (!config->device && room > most) room = most; /* a host has other work */
+  bool spares = !config->device && config->memory && room > most; /* a host has other work */
+  if (spares) room = most;
   if (!config->memory) room = INT64_MAX / 2;
   l->weights_room = (size_t)larger(room, 0);
-  TRI_CHECK(tri_offload_plan(config->offload, c, m, s->layers.count, l->weights_room, config->device, &t, err));
+  tri_status st = tri_offload_plan(config->offload, c, m, s->layers.count, l->weights_room, config->device, &t, err);
+  if (st == TRI_NO_CAPACITY && spares && err && (!strcmp(err->field, "gpu_layers") || !strcmp(err->field, "memory")))
+    tri_error_add(err, "; where weights are streamed, a fifth of the %s that this rank may use stays free for the host",
+                  tri_memory_text((uint64_t)config->memory, memory));
+  if (st != TRI_OK) return st;
   l->streams = t->num_streamed > 0;
   l->streamed = t->streamed;
   l->ring = t->ring_bytes;
   l->weights = m->bytes - l->streamed + l->ring;
   l->reads = l->streams && !config->device ? tri_offload_buffer_bytes() : 0;
-  tri_status st = count_common(c, s, ckpt, config, t, l, err);
+  st = count_common(c, s, ckpt, config, t, l, err);
   tri_tiers_free(t);
   return st;
 }
