@@ -60,7 +60,7 @@ tri_status tri_status_of_code(const char *code, size_t len);
 const char *tri_status_text(tri_status s);
 
 #define TRI_ERROR_FIELD 96
-#define TRI_ERROR_MESSAGE 400
+#define TRI_ERROR_MESSAGE 1024 /* the longest is a refusal of memory (runtime/engine/ledger_refusal.h) */
 
 typedef struct tri_error {
   tri_status status;

@@ -315,14 +315,21 @@ static int64_t blocks_for(const tri_ledger_config *config, int64_t room, int64_t
   return config->memory && full * block > most ? larger(most / block, one) : full;
 }
 
-static tri_status does_not_fit(const tri_limits *limits, const tri_ledger_config *config, const tri_ledger *l,
-                               int64_t one, tri_error *err) {
-  char lines[TRI_LEDGER_TEXT], memory[TRI_MEMORY_TEXT], cache[80] = "";
+/* The sum comes first: it and the limit are what counts. */
+tri_status tri_ledger_refuse(const tri_ledger *l, int64_t memory, int one_len, tri_error *err) {
+  char lines[TRI_LEDGER_TEXT], sum[TRI_MEMORY_TEXT], most[TRI_MEMORY_TEXT], cache[80] = "";
+  uint64_t all = l->weights + l->reads + l->hot + l->activations + l->workspace + l->reserve + l->all2all + l->kv;
+  if (!l->reserve) all += l->host_kv;
   tri_ledger_text(l, lines);
-  if (l->num_blocks == one)
-    snprintf(cache, sizeof cache, " for one sequence of max_model_len %d", limits->max_model_len);
-  return tri_fail(err, TRI_NO_CAPACITY, "memory", "%s%s exceed the %s that this rank may use", lines, cache,
-                  tri_memory_text((uint64_t)config->memory, memory));
+  if (one_len) snprintf(cache, sizeof cache, " for one sequence of max_model_len %d", one_len);
+  tri_memory_text(all, sum);
+  tri_memory_text((uint64_t)memory, most);
+  if (!strcmp(sum, most)) { /* less apart than is shown */
+    snprintf(sum, sizeof sum, "%llu bytes", (unsigned long long)all);
+    snprintf(most, sizeof most, "%lld bytes", (long long)memory);
+  }
+  return tri_fail(err, TRI_NO_CAPACITY, "memory", "%s exceed the %s that this rank may use: %s%s", sum, most, lines,
+                  cache);
 }
 
 /* Blocks of one sequence of the longest: an encoder-decoder's has some for its source, too. */
@@ -373,7 +380,7 @@ static tri_status make(const tri_model_config *c, const tri_shard *s, const tri_
   l.kv_tokens = l.num_blocks * limits->block_size;
   *out = l;
   if (room < 0 || l.num_blocks * block > room)
-    st = does_not_fit(limits, config, &l, one, err);
+    st = tri_ledger_refuse(&l, config->memory, l.num_blocks == one ? limits->max_model_len : 0, err);
   else if (l.num_blocks < one)
     st = too_few_blocks(limits, config, &l, one, err);
 cleanup:

@@ -74,4 +74,8 @@ const char *tri_memory_text(uint64_t bytes, char out[TRI_MEMORY_TEXT]);
 enum { TRI_LEDGER_TEXT = 512 };
 void tri_ledger_text(const tri_ledger *l, char out[TRI_LEDGER_TEXT]);
 
+/* Returns TRI_NO_CAPACITY, with a message that a rank may use less memory (bytes) than the ledger's lines are together.
+ * one_len: max_model_len where the KV cache is that of one such sequence; else 0. */
+tri_status tri_ledger_refuse(const tri_ledger *l, int64_t memory, int one_len, tri_error *err);
+
 #endif
