@@ -253,9 +253,11 @@ static tri_status too_few_blocks(const tri_limits *limits, const tri_ledger_conf
     snprintf(more, sizeof more, "--num-kv-blocks-override %lld", (long long)one);
   else
     snprintf(more, sizeof more, "--kv-cache-memory-bytes %lld", (long long)(one * (int64_t)l->block_bytes));
+  const char *noun = l->encoder ? "text" : "sequence";
   return tri_fail(err, TRI_NO_CAPACITY, "max_model_len",
-                  "%lld KV blocks of %d tokens hold less than one sequence of max_model_len %d: give %s or more%s",
-                  (long long)l->num_blocks, limits->block_size, limits->max_model_len, more, less);
+                  "%lld %sblocks of %d tokens hold less than one %s of max_model_len %d: give %s or more%s",
+                  (long long)l->num_blocks, l->encoder ? "K and V " : "KV ", limits->block_size, noun,
+                  limits->max_model_len, more, less);
 }
 
 static int64_t count(const tri_ledger *l, const tri_ledger_config *config) {
@@ -321,7 +323,8 @@ tri_status tri_ledger_refuse(const tri_ledger *l, int64_t memory, int one_len, t
   uint64_t all = l->weights + l->reads + l->hot + l->activations + l->workspace + l->reserve + l->all2all + l->kv;
   if (!l->reserve) all += l->host_kv;
   tri_ledger_text(l, lines);
-  if (one_len) snprintf(cache, sizeof cache, " for one sequence of max_model_len %d", one_len);
+  const char *one = l->encoder ? "text" : "sequence";
+  if (one_len) snprintf(cache, sizeof cache, " for one %s of max_model_len %d", one, one_len);
   tri_memory_text(all, sum);
   tri_memory_text((uint64_t)memory, most);
   if (!strcmp(sum, most)) { /* less apart than is shown */
@@ -345,6 +348,7 @@ static tri_status make(const tri_model_config *c, const tri_shard *s, const tri_
   tri_ledger l = {0};
   tri_status st = tri_weight_map_make(c, s, ckpt, config->dtype, config->quantization, NULL, &m, err);
   if (st != TRI_OK) return st;
+  l.encoder = c->encoder;
   l.weights = m.bytes;
   l.host_experts = m.host_bytes;
   l.hot_experts = s->p.hot_experts;
@@ -504,7 +508,7 @@ void tri_ledger_text(const tri_ledger *l, char out[TRI_LEDGER_TEXT]) {
   char experts[TRI_MEMORY_TEXT], hot[64] = "";
   if (l->hot) snprintf(hot, sizeof hot, " + experts %s", tri_memory_text(l->hot, experts));
   if (l->all2all) snprintf(rows, sizeof rows, " + exchange %s", tri_memory_text(l->all2all, all2all));
-  snprintf(out, TRI_LEDGER_TEXT, "weights %s%s%s%s + activations %s%s%s + KV cache %s%s",
+  snprintf(out, TRI_LEDGER_TEXT, "weights %s%s%s%s + activations %s%s%s + %s %s%s",
            tri_memory_text(l->weights, weights), beside, buffers, hot, tri_memory_text(l->activations, activations),
-           device, rows, tri_memory_text(l->kv, kv), waiting);
+           device, rows, l->encoder ? "K and V" : "KV cache", tri_memory_text(l->kv, kv), waiting);
 }

@@ -24,6 +24,7 @@ typedef struct tri_ledger_config {
 } tri_ledger_config;
 
 typedef struct tri_ledger {
+  bool encoder;   /* its K and V are those of steps under way: no cache */
   size_t weights, /* in memory, with what streamed ones come through */
       activations, kv, block_bytes;
   size_t workspace;      /* device only: the most that one op's scratch takes, on the side stream and elsewhere */

@@ -186,6 +186,10 @@ want 3 '^no max_model_len fits$' "$trireme" plan --model "$SRC/tests/models/abac
 # What would fit with weights of int8, and what would not either.
 want 3 'exceed the 6.2 MiB that this rank may use: weights .*; no max_model_len fits: give --quantization int8, ' "$trireme" plan --model "$SRC/tests/models/abacus" --backend cpu --memory-per-rank 6.5MB --max-model-len 32
 want 3 'give --max-model-len 880, .* or more memory; --memory-per-rank' "$trireme" plan --model "$SRC/tests/models/abacus" --backend cpu --memory-per-rank 8MB --max-model-len 900
+# An encoder has no KV cache, and texts instead of sequences.
+bert=$bin/../tests/data/checkpoints/bert
+want 3 'exceed the 1.0 MiB that this rank may use: weights .* + K and V [0-9.]* KiB for one text of max_model_len 256; no max_model_len fits: give more ranks' "$trireme" plan --model "$bert" --backend cpu --memory-per-rank 1M
+want 3 'K and V blocks of 16 tokens hold less than one text of max_model_len 256' "$trireme" plan --model "$bert" --backend cpu --num-kv-blocks-override 1
 # A host whose rank streams weights keeps a fifth of its memory for others.
 want 3 'there are for weights; where weights are streamed, a fifth of the 34.0 MiB that this rank may use stays free for the host' "$trireme" plan --model "$SRC/tests/models/abacus" --backend cpu --gpu-layers 2 --memory-per-rank 34M
 # A folder with config.json alone, as it is before a model is fetched; not one whose weights are of another format.

@@ -40,7 +40,7 @@ static tri_status make(const struct ledger_case *k, int64_t memory, int64_t kv_b
 static int64_t fixed(const tri_ledger *l) { return (int64_t)(l->weights + l->activations + l->workspace + l->reserve); }
 
 static const char *const models[] = {"llama", "mixtral_odd", "deepseek_v3", "bert"};
-enum { DEEPSEEK = 2 };
+enum { DEEPSEEK = 2, ENCODER = 3 };
 
 /* The longest length is found from any bound on, also from the greatest number. */
 START_TEST(longest_lengths) {
@@ -75,7 +75,8 @@ START_TEST(kv_gets_what_is_left) {
   /* Exactly enough, and a byte less. */
   ck_assert_int_eq(make(&k, fixed(&device) + kv, kv, true, &l, &err), TRI_OK);
   ck_assert_int_eq(make(&k, fixed(&device) + kv - 1, kv, true, &l, &err), TRI_NO_CAPACITY);
-  const char *const lines[] = {"weights ", "activations ", "workspace ", "reserve ", "KV cache ", "may use"};
+  const char *const lines[] = {
+      "weights ", "activations ", "workspace ", "reserve ", _i == ENCODER ? "K and V " : "KV cache ", "may use"};
   for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
     ck_assert_msg(strstr(err.message, lines[i]) != NULL, "no %sin: %s", lines[i], err.message);
   ck_assert_int_eq(make(&k, fixed(&host) + kv, kv, false, &l, &err), TRI_OK);
@@ -95,7 +96,8 @@ START_TEST(kv_gets_what_is_left) {
     ck_assert_int_eq((int64_t)l.kv, one);
     ck_assert_int_eq(make(&k, least - 1, 0, on_device, &l, &err), TRI_NO_CAPACITY);
     ck_assert_str_eq(err.field, "memory");
-    ck_assert_ptr_nonnull(strstr(err.message, " for one sequence of max_model_len 64"));
+    ck_assert_ptr_nonnull(strstr(err.message, _i == ENCODER ? " for one text of max_model_len 64"
+                                                            : " for one sequence of max_model_len 64"));
   }
   /* A size that was given and holds less is refused with the one that would do. */
   char option[140];
