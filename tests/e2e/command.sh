@@ -186,6 +186,22 @@ want 3 '^no max_model_len fits$' "$trireme" plan --model "$SRC/tests/models/abac
 # What would fit with weights of int8, and what would not either.
 want 3 'exceed the 6.2 MiB that this rank may use: weights .*; no max_model_len fits: give --quantization int8, ' "$trireme" plan --model "$SRC/tests/models/abacus" --backend cpu --memory-per-rank 6.5MB --max-model-len 32
 want 3 'give --max-model-len 880, .* or more memory; --memory-per-rank' "$trireme" plan --model "$SRC/tests/models/abacus" --backend cpu --memory-per-rank 8MB --max-model-len 900
+# Files of keys are read before anything is started.
+early() { # CODE PATTERN OPTION...
+  local code=$1 pattern=$2 said
+  shift 2
+  said=$("$trireme" up --model "$SRC/tests/models/abacus" --no-journal "$@" 2>&1)
+  [ $? = "$code" ] && grep -q -- "$pattern" <<<"$said" || failed "trireme up $*: $said"
+  grep -qv ' - up: ' <<<"$said" && failed "trireme up $* has started something: $said"
+}
+early 3 'cannot open none.keys: No such file' --http 0 --api-key-file none.keys
+touch empty.keys && chmod 600 empty.keys
+early 3 'empty.keys has no keys' --http 0 --api-key-file empty.keys
+early 1 'none.keys: cannot open the key file: No such file' --key-file none.keys --endpoint 'tcp://127.0.0.1:*' --allowed-keys empty.keys
+"$trireme" keygen early.key >early.pub || failed "keygen"
+early 1 'cannot open --allowed-keys none.keys: No such file' --key-file early.key --endpoint 'tcp://127.0.0.1:*' --allowed-keys none.keys
+echo short >early.bad
+early 3 'early.bad:1: ' --key-file early.key --endpoint 'tcp://127.0.0.1:*' --allowed-keys early.bad
 # An encoder has no KV cache, and texts instead of sequences.
 bert=$bin/../tests/data/checkpoints/bert
 want 3 'exceed the 1.0 MiB that this rank may use: weights .* + K and V [0-9.]* KiB for one text of max_model_len 256; no max_model_len fits: give more ranks' "$trireme" plan --model "$bert" --backend cpu --memory-per-rank 1M
