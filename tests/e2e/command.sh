@@ -186,6 +186,9 @@ want 3 '^no max_model_len fits$' "$trireme" plan --model "$SRC/tests/models/abac
 # What would fit with weights of int8, and what would not either.
 want 3 'exceed the 6.2 MiB that this rank may use: weights .*; no max_model_len fits: give --quantization int8, ' "$trireme" plan --model "$SRC/tests/models/abacus" --backend cpu --memory-per-rank 6.5MB --max-model-len 32
 want 3 'give --max-model-len 880, .* or more memory; --memory-per-rank' "$trireme" plan --model "$SRC/tests/models/abacus" --backend cpu --memory-per-rank 8MB --max-model-len 900
+# What a folder without a tokenizer cannot serve.
+want 0 'plan: warning: .*/llama/tokenizer.json is missing: prompts must come as token_ids, and answers are token ids; no texts, chats or stop strings are served$' "$trireme" plan --model "$bin/../tests/data/checkpoints/llama" --backend cpu
+want 0 'plan: warning: .*/bert/tokenizer.json is missing: texts must come as token_ids$' "$trireme" plan --model "$bin/../tests/data/checkpoints/bert" --backend cpu
 # Files of keys are read before anything is started.
 early() { # CODE PATTERN OPTION...
   local code=$1 pattern=$2 said

@@ -6,11 +6,11 @@
 export XDG_CACHE_HOME=$RUN
 plan=("$BIN/trireme" plan --backend cuda --read-bandwidth 1e12 --flops 1e14)
 
-# same NAME ARGS...: the output is that of standard input
+# same NAME ARGS...: the output is that of standard input, warnings apart
 same() {
   local name=$1
   shift
-  "${plan[@]}" "$@" >"$RUN/got" 2>&1 || fail "$name ended with $?: $(cat "$RUN/got")"
+  "${plan[@]}" "$@" >"$RUN/got" 2>"$RUN/said" || fail "$name ended with $?: $(cat "$RUN/said")"
   diff - "$RUN/got" || fail "$name"
 }
 # want CODE TEXT ARGS...
