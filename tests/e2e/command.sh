@@ -189,6 +189,10 @@ want 3 'give --max-model-len 880, .* or more memory; --memory-per-rank' "$trirem
 # What a folder without a tokenizer cannot serve.
 want 0 'plan: warning: .*/llama/tokenizer.json is missing: prompts must come as token_ids, and answers are token ids; no texts, chats or stop strings are served$' "$trireme" plan --model "$bin/../tests/data/checkpoints/llama" --backend cpu
 want 0 'plan: warning: .*/bert/tokenizer.json is missing: texts must come as token_ids$' "$trireme" plan --model "$bin/../tests/data/checkpoints/bert" --backend cpu
+# No step with prompts is as short as one without.
+for factor in -1 0.5 1 1.09 1001; do
+  want 2 "^trireme up: --max-inter-token-factor is $factor; allowed are 0 and 1.1 to 1000" "$trireme" up --model "$SRC/tests/models/abacus" --max-inter-token-factor $factor
+done
 # Files of keys are read before anything is started.
 early() { # CODE PATTERN OPTION...
   local code=$1 pattern=$2 said
