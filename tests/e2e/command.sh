@@ -189,6 +189,12 @@ want 3 'give --max-model-len 880, .* or more memory; --memory-per-rank' "$trirem
 # What a folder without a tokenizer cannot serve.
 want 0 'plan: warning: .*/llama/tokenizer.json is missing: prompts must come as token_ids, and answers are token ids; no texts, chats or stop strings are served$' "$trireme" plan --model "$bin/../tests/data/checkpoints/llama" --backend cpu
 want 0 'plan: warning: .*/bert/tokenizer.json is missing: texts must come as token_ids$' "$trireme" plan --model "$bin/../tests/data/checkpoints/bert" --backend cpu
+# A tokenizer that cannot be read: the file, the key, what it must be and what it is.
+mkdir badtok && cp "$SRC/tests/models/abacus/config.json" badtok
+echo '{"model":{"type":"BPE","vocab":7,"merges":[]}}' >badtok/tokenizer.json
+want 3 'plan: refused: badtok/tokenizer.json: model.vocab: must be an object, and is an integer$' "$trireme" plan --model badtok --backend cpu
+echo '{"added_tokens":[]}' >badtok/tokenizer.json
+want 3 'plan: refused: badtok/tokenizer.json: model: must be an object, and is missing$' "$trireme" plan --model badtok --backend cpu
 # No step with prompts is as short as one without.
 for factor in -1 0.5 1 1.09 1001; do
   want 2 "^trireme up: --max-inter-token-factor is $factor; allowed are 0 and 1.1 to 1000" "$trireme" up --model "$SRC/tests/models/abacus" --max-inter-token-factor $factor
@@ -300,10 +306,10 @@ wrong() { # FILE PATTERN PROGRAM...: its text comes from the standard input
   ln -sf "$abacus/$file" wrong/"$file"
 }
 at=(up --endpoint "ipc://$dir/up.sock")
-wrong tokenizer.json 'wrong/tokenizer.json: must be an object -- model$' "${at[@]}" <<<'{}'
-wrong tokenizer.json 'wrong/tokenizer.json: must be an object (model)$' plan <<<'{}'
-wrong tokenizer.json 'wrong/tokenizer.json: must be an object (model)$' plan --load-format dummy <<<'{}'
-wrong tokenizer.json 'wrong/tokenizer.json: tokenizer model Foo is not supported -- model.type$' "${at[@]}" <<<'{"model":{"type":"Foo"}}'
+wrong tokenizer.json 'wrong/tokenizer.json: model: must be an object, and is missing$' "${at[@]}" <<<'{}'
+wrong tokenizer.json 'wrong/tokenizer.json: model: must be an object, and is missing$' plan <<<'{}'
+wrong tokenizer.json 'wrong/tokenizer.json: model: must be an object, and is missing$' plan --load-format dummy <<<'{}'
+wrong tokenizer.json 'wrong/tokenizer.json: model.type: tokenizer model Foo is not supported$' "${at[@]}" <<<'{"model":{"type":"Foo"}}'
 wrong tokenizer.json 'wrong/tokenizer.json is a Git LFS pointer' "${at[@]}" <<<'version https://git-lfs.github.com/spec/v1'
 wrong generation_config.json 'wrong/generation_config.json: temperature must be a number' plan <<<'{"temperature": "hot"}'
 wrong config.json 'wrong/config.json: model_type "mamba" is not supported: docs/models.md lists' plan <<<'{"model_type": "mamba"}'
