@@ -98,10 +98,10 @@ if [ "${TRIREME_SANITIZE:-1}" != 0 ]; then
   trap 'kill -- "-$sanitizers" 2>/dev/null' EXIT
 fi
 
-# Two more than there are cores: two tests that sleep (label `waits`) are always among them.
+# Three more than there are cores: three tests that wait (label `waits`) are among them to begin with.
 part "all tests, release build"
 [ ${#failed[@]} -gt 0 ] && printf 'FAILED before this part: %s\n' "${failed[@]}"
-ctest --test-dir build/release -j$((jobs + 2)) --output-on-failure --no-tests=error "${skip[@]}" "$@" || failed+=("release")
+ctest --test-dir build/release -j$((jobs + 3)) --output-on-failure --no-tests=error "${skip[@]}" "$@" || failed+=("release")
 
 if [ -n "$sanitizers" ]; then
   wait "$sanitizers"

@@ -22,7 +22,7 @@ static struct {
 } process = {.threshold = TRI_LOG_INFO, .who = "-"};
 
 /* Lines, also two together, are shorter than PIPE_BUF: a pipe takes them whole or not at all. */
-enum { LINE_BYTES = 1024, PATIENCE_MS = 100 };
+enum { LINE_BYTES = 1536, PATIENCE_MS = 100 };
 _Static_assert(2 * LINE_BYTES <= PIPE_BUF, "a pipe may take a part of a line");
 static atomic_bool is_stalled; /* stderr has not been read since a line waited for it in vain */
 static atomic_uint lost;       /* lines since then */

@@ -45,18 +45,19 @@ void tri_error_clear(tri_error *err) {
   err->field[0] = err->message[0] = '\0';
 }
 
-/* Returns whether a message begins with the field, is about "the FIELD", or names it as an option. Fields have _ where
- * options have -. */
+/* Returns whether a message begins with the field, alone or after a file, is about "the FIELD", or names it as an
+ * option. Fields have _ where options have -. */
 static bool names_option(const tri_error *err) {
-  char option[TRI_ERROR_FIELD + 4], noun[TRI_ERROR_FIELD + 8];
+  char option[TRI_ERROR_FIELD + 4], noun[TRI_ERROR_FIELD + 8], key[TRI_ERROR_FIELD + 8];
   size_t len = strlen(err->field);
   const char *after = err->message + len;
   snprintf(option, sizeof option, "--%s", err->field);
   snprintf(noun, sizeof noun, " the %s ", err->field);
+  snprintf(key, sizeof key, ": %s: ", err->field);
   for (char *c = option; *c; c++)
     if (*c == '_') *c = '-';
   bool begins = !strncmp(err->message, err->field, len) && strchr(" :,;", *after);
-  return len && (begins || strstr(err->message, option) || strstr(err->message, noun));
+  return len && (begins || strstr(err->message, option) || strstr(err->message, noun) || strstr(err->message, key));
 }
 
 const char *tri_error_field_beside(const tri_error *err) {
@@ -75,6 +76,15 @@ void tri_error_in_file(tri_error *err, const char *path) {
   memmove(err->message + len, err->message, room);
   memcpy(err->message, before, len);
   err->message[len + room] = '\0';
+}
+
+void tri_error_add(tri_error *err, const char *fmt, ...) {
+  if (!err || !err->message[0]) return;
+  size_t len = strlen(err->message);
+  va_list args;
+  va_start(args, fmt);
+  vsnprintf(err->message + len, sizeof err->message - len, fmt, args);
+  va_end(args);
 }
 
 tri_status tri_fail(tri_error *err, tri_status s, const char *field, const char *fmt, ...) {

@@ -60,7 +60,7 @@ tri_status tri_status_of_code(const char *code, size_t len);
 const char *tri_status_text(tri_status s);
 
 #define TRI_ERROR_FIELD 96
-#define TRI_ERROR_MESSAGE 400
+#define TRI_ERROR_MESSAGE 1024 /* the longest is a refusal of memory (runtime/engine/ledger_refusal.h) */
 
 typedef struct tri_error {
   tri_status status;
@@ -74,6 +74,10 @@ tri_status tri_fail(tri_error *err, tri_status s, const char *field, const char 
     __attribute__((format(printf, 4, 5)));
 
 void tri_error_clear(tri_error *err);
+
+/* Adds to the message of an error: what helps, or where it comes from, by code that knows more than the first place.
+ * Does nothing where there is no message. */
+void tri_error_add(tri_error *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* Returns the field for a line that has it after the message: empty where it is a file that the message has
  * already, and for "memory", which is no option: what lacks it is said. */

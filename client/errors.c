@@ -37,7 +37,8 @@ trireme_result tri_client_fail(trireme_error *error, trireme_result r, const tri
   if (!error) return r;
   set_code(error, err->status);
   snprintf(error->field, sizeof error->field, "%s", err->field);
-  snprintf(error->message, sizeof error->message, "%s", err->message[0] ? err->message : tri_status_text(err->status));
+  snprintf(error->message, sizeof error->message, "%.*s", (int)sizeof error->message - 1,
+           err->message[0] ? err->message : tri_status_text(err->status));
   return r;
 }
 

@@ -17,7 +17,7 @@ add_executable(trireme-worker worker/main.c)
 target_link_libraries(trireme-worker PRIVATE tri_worker tri_comm_mpi)
 
 file(GLOB up_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/coordinator/up/*.c)
-add_executable(trireme-up ${up_sources})
+add_executable(trireme-up ${up_sources} coordinator/net/allowed_keys.c client/gateway/keys.c)
 target_link_libraries(trireme-up PRIVATE tri_model tri_wire)
 
 # Layouts by what they are predicted to take; a library, so that tests can link it.

@@ -193,7 +193,8 @@ void tri_core_load_of(const tri_core *c, tri_core_load *out) {
                          .kv_blocks = g.kv_blocks,
                          .kv_blocks_used = g.kv_blocks_used,
                          .prefix_queries = g.prefixes.queries,
-                         .prefix_hits = g.prefixes.hits};
+                         .prefix_hits = g.prefixes.hits,
+                         .encoder = c->cfg.model->encoder};
   jobs_count(c, &out->running, &out->waiting);
 }
 

@@ -116,6 +116,7 @@ typedef struct tri_core_load {
   uint64_t prompt_tokens, generation_tokens; /* since the start: accepted, drawn */
   uint64_t kv_blocks, kv_blocks_used;        /* of all replicas, by their last reports */
   uint64_t prefix_queries, prefix_hits;      /* likewise, tokens since the replicas' starts */
+  bool encoder;                              /* the model generates nothing, and keeps no KV cache */
 } tri_core_load;
 
 #endif

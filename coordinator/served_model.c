@@ -24,14 +24,15 @@ static tri_status open_tokenizer(const char *dir, tri_served_model *m, tri_error
     *err = why;
     return st;
   }
+  const char *input = m->config.encoder ? "texts" : "prompts";
   m->other_tokenizer = file ? file : tri_folder_other_tokenizer(dir);
   if (m->other_tokenizer)
     tri_log(TRI_LOG_WARN, "coordinator",
-            "%s/tokenizer.json is missing: prompts must come as token_ids, for %s is not read%s%s. Make one out of it "
+            "%s/tokenizer.json is missing: %s must come as token_ids, for %s is not read%s%s. Make one out of it "
             "with transformers' AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)",
-            dir, m->other_tokenizer, file ? ": " : "", why.message);
+            dir, input, m->other_tokenizer, file ? ": " : "", why.message);
   else
-    tri_log(TRI_LOG_WARN, "coordinator", "%s/tokenizer.json is missing: prompts must come as token_ids", dir);
+    tri_log(TRI_LOG_WARN, "coordinator", "%s/tokenizer.json is missing: %s must come as token_ids", dir, input);
   return TRI_OK;
 }
 

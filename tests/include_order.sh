@@ -42,6 +42,7 @@ check() {
       rule("tools/plan/texts.c", below " tools/") # looks at what the coordinator reads, too
       folder("coordinator/net", below " coordinator/net/")
       folder("coordinator/up", below " coordinator/up/ coordinator/net/signals.h coordinator/journal/journal.h")
+      rule("coordinator/up/key_files.c", below " coordinator/up/ coordinator/net/allowed_keys.h client/gateway/keys.h")
       # the core: what it is given, then its parts, of which each sees one header of those below it
       rule("coordinator/record.h", below)
       rule("coordinator/core_config.h", below " coordinator/record.h")

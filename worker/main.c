@@ -249,17 +249,22 @@ static tri_status load(tri_worker *w, int local_ranks, tri_error *err) {
   w->load_seconds = (double)(tri_now_ns() - start) / 1e9;
   if (st != TRI_OK) return st;
   atomic_store(&w->loaded, true);
-  char dp_rank[40] = "";
+  char dp_rank[40] = "", cache[80];
+  const tri_limits *limits = &w->engine->limits;
+  if (w->engine->model.encoder)
+    snprintf(cache, sizeof cache, "K and V of %lld tokens", (long long)limits->num_blocks * limits->block_size);
+  else
+    snprintf(cache, sizeof cache, "%d KV blocks of %d tokens", limits->num_blocks, limits->block_size);
   if (w->layout.dp > 1) snprintf(dp_rank, sizeof dp_rank, "dp %d/%d ", w->replica.p.dp_rank, w->layout.dp);
   tri_log(TRI_LOG_INFO, "worker",
-          "%stp %d/%d pp %d/%d: %.1f MiB weights (quantization %s), %d KV blocks of %d tokens (%.1f MiB), %.1f MiB "
+          "%stp %d/%d pp %d/%d: %.1f MiB weights (quantization %s), %s (%.1f MiB), %.1f MiB "
           "activations, backend %s "
           "%s, loaded in %.2f s",
           dp_rank, w->replica.p.tp_rank, w->replica.p.tp, w->replica.p.pp_rank, w->replica.p.pp,
           (double)(w->engine->weights->bytes + w->engine->weights->ring_bytes) / 0x1p20,
-          tri_quantization_names[w->engine->quantization], w->engine->limits.num_blocks, w->engine->limits.block_size,
-          (double)w->engine->kv->bytes / 0x1p20, (double)w->backend->allocated[TRI_MEM_ACTIVATIONS] / 0x1p20,
-          w->backend->name, w->backend->isa, w->load_seconds);
+          tri_quantization_names[w->engine->quantization], cache, (double)w->engine->kv->bytes / 0x1p20,
+          (double)w->backend->allocated[TRI_MEM_ACTIVATIONS] / 0x1p20, w->backend->name, w->backend->isa,
+          w->load_seconds);
   if (w->engine->limits.num_host_blocks)
     tri_log(TRI_LOG_INFO, "worker", "%d KV blocks in host memory (%.1f MiB), for preempted sequences",
             w->engine->limits.num_host_blocks, (double)w->engine->kv->pool_bytes / 0x1p20);

@@ -88,6 +88,7 @@ typedef struct tri_option {
   bool letters;               /* a TRI_OPT_NUM of bytes: it has the suffixes of a TRI_OPT_SIZE, too */
   bool several;               /* a TRI_OPT_LIST that takes all arguments up to the next option */
   bool not_zero;              /* a number that lies between min and max, and is not 0 */
+  bool or_zero;               /* 0 is allowed, too, though it is below min */
   const char *const *choices; /* NULL-terminated; TRI_OPT_INT and TRI_OPT_UINT get the index, TRI_OPT_STRING the text */
   const char *also;           /* "half=float16 ...": names that other programs have for choices; may be NULL */
   bool counts;                /* a number that may end in k, m or g (powers of 1000) or K, M or G (of 1024) */

@@ -32,8 +32,8 @@ static void describe(const tri_option *o, char *buf) {
   const char *sep = " [";
   add(buf, "%s", o->help ? o->help : "");
   if (o->min != 0 || o->max != 0) {
-    add(buf, "%s%s to %s%s", sep, tri_option_limit(o, o->min, lo), tri_option_limit(o, o->max, hi),
-        o->not_zero ? ", but not 0" : "");
+    add(buf, "%s%s%s to %s%s", sep, o->or_zero ? "0 and " : "", tri_option_limit(o, o->min, lo),
+        tri_option_limit(o, o->max, hi), o->not_zero ? ", but not 0" : "");
     sep = "; ";
   }
   if (o->fallback && o->fallback[0] && !(o->type == TRI_OPT_BOOL && !strcmp(o->fallback, "false"))) {

@@ -90,8 +90,10 @@ const char *tri_option_limit(const tri_option *o, double x, char buf[32]) {
 static tri_status check_limits(const tri_option *o, double x, const char *text, tri_error *err) {
   char lo[32], hi[32];
   if (!has_limits(o) || (x >= o->min && x <= o->max && !(o->not_zero && x == 0))) return TRI_OK;
-  return tri_fail(err, TRI_OUT_OF_RANGE, o->name, "--%s is %s; allowed are %s to %s%s", o->name, text,
-                  tri_option_limit(o, o->min, lo), tri_option_limit(o, o->max, hi), o->not_zero ? ", but not 0" : "");
+  if (o->or_zero && x == 0) return TRI_OK;
+  return tri_fail(err, TRI_OUT_OF_RANGE, o->name, "--%s is %s; allowed are %s%s to %s%s", o->name, text,
+                  o->or_zero ? "0 and " : "", tri_option_limit(o, o->min, lo), tri_option_limit(o, o->max, hi),
+                  o->not_zero ? ", but not 0" : "");
 }
 
 static tri_status not_a(const tri_option *o, const char *what, const char *text, tri_error *err) {

@@ -152,11 +152,12 @@ const tri_option tri_serve_option_table[] = {
      .fallback = "0", .metavar = "N", .group = "Scheduling",
      .help = "prompt tokens of one micro-batch, so that a long prompt keeps several pipeline stages busy; 0: no limit "
              "with one stage, else 2048 on GPUs and 256 on CPUs, or as many as hide streamed weights"},
-    {TRI_OPT(S, max_inter_token_factor), .name = "max-inter-token-factor", .min = 0, .max = 1000, .fallback = "3.5",
-     .metavar = "X", .group = "Scheduling",
+    {TRI_OPT(S, max_inter_token_factor), .name = "max-inter-token-factor", .min = 1.1, .max = 1000, .or_zero = true,
+     .fallback = "3.5", .metavar = "X", .group = "Scheduling",
      .help = "with one pipeline stage, steps in which sequences decode take few enough prompt tokens that none takes "
              "more than X times as long as one without prompts, as measured while serving, but at least 256 on GPUs "
-             "and 64 on CPUs; 0: no such limit"},
+             "and 64 on CPUs; 0: no such limit. A step with prompts is never as short as one without: less than 1.1 is "
+             "refused"},
     {TRI_OPT(S, block_size), .name = "block-size", .programs = TRI_FOR_STEPS | TRI_FOR_PLAN, .min = 0, .max = 256,
      .fallback = "0", .metavar = "N", .group = "Scheduling", .help = "tokens of a KV block; 0: 64 on GPUs, 16 on CPUs"},
     {TRI_OPT(S, kv_cache_memory), .name = "kv-cache-memory-bytes", .programs = TRI_FOR_PLAN, .max = TRI_MOST_BYTES,

@@ -33,7 +33,8 @@ trireme_error cli_error_of(tri_status st, const tri_error *err) {
   trireme_error e = {0};
   snprintf(e.code, sizeof e.code, "%s", tri_status_code(st));
   snprintf(e.field, sizeof e.field, "%s", err->field);
-  snprintf(e.message, sizeof e.message, "%s", err->message[0] ? err->message : tri_status_text(st));
+  snprintf(e.message, sizeof e.message, "%.*s", (int)sizeof e.message - 1,
+           err->message[0] ? err->message : tri_status_text(st));
   return e;
 }
 

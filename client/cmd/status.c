@@ -123,20 +123,27 @@ static void print_refusals(const trireme_status *s) {
            (unsigned long long)s->refused_connections, (unsigned long long)s->cut_connections);
 }
 
+/* Prints the tokens so far; an encoder's prompts are texts, and it draws none. */
+static void print_tokens(const trireme_status *s) {
+  if (cli_is_encoder(s))
+    printf("tokens: %llu of texts\n", (unsigned long long)s->prompt_tokens);
+  else
+    printf("tokens: %llu of prompts, %llu generated\n", (unsigned long long)s->prompt_tokens,
+           (unsigned long long)s->generation_tokens);
+}
+
 static void print_status(const trireme_status *s) {
   printf("%s, model %s, version %s, coordinator up %.0f s, %.0f MB\n", s->state, s->model, s->version, s->uptime_s,
          s->resident_mb);
-  printf("%llu running, %llu waiting; clients with requests: %llu (an HTTP gateway is one); %.1f tokens/s, coordinator "
-         "%.2f us/token\n",
-         (unsigned long long)s->running, (unsigned long long)s->waiting, (unsigned long long)s->clients,
-         s->tokens_per_second, s->coordinator_us_per_token);
-  printf("requests: %llu done, %llu failed, %llu invalid, %llu refused, %llu aborted, %llu run again; tokens: %llu of "
-         "prompts, %llu "
-         "generated\n",
+  printf("%llu running, %llu waiting; clients with requests: %llu (an HTTP gateway is one)",
+         (unsigned long long)s->running, (unsigned long long)s->waiting, (unsigned long long)s->clients);
+  if (!cli_is_encoder(s))
+    printf("; %.1f tokens/s, coordinator %.2f us/token", s->tokens_per_second, s->coordinator_us_per_token);
+  printf("\nrequests: %llu done, %llu failed, %llu invalid, %llu refused, %llu aborted, %llu run again; ",
          (unsigned long long)s->requests_done, (unsigned long long)s->requests_failed,
          (unsigned long long)s->requests_invalid, (unsigned long long)s->requests_refused,
-         (unsigned long long)s->requests_aborted, (unsigned long long)s->requests_replayed,
-         (unsigned long long)s->prompt_tokens, (unsigned long long)s->generation_tokens);
+         (unsigned long long)s->requests_aborted, (unsigned long long)s->requests_replayed);
+  print_tokens(s);
   print_refusals(s);
   if (s->journal_full[0])
     printf("journal: the disk of %s is full: new requests are refused until it has room\n", s->journal_full);

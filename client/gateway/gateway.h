@@ -17,6 +17,7 @@
 #define TRI_CLIENT_GATEWAY_GATEWAY_H
 
 #include "client/gateway/http_conn.h"
+#include "client/gateway/keys.h"
 #include "client/openai/error.h"
 #include "client/openai/fields.h"
 #include "client/openai/model.h"
@@ -34,17 +35,6 @@ enum {
   GW_MAX_KNOWN = 64,
   GW_MAX_KEPT = 64 << 20, /* bytes of an answer that comes at once */
 };
-
-/* ---- keys.c: who may ask ---- */
-
-typedef struct gw_keys gw_keys; /* NULL: everybody may */
-/* Reads a file of `NAME KEY` lines, which its owner alone may read. */
-tri_status gw_keys_load(const char *path, gw_keys **out, tri_error *err);
-void gw_keys_free(gw_keys *k);
-enum { GW_KEY_NAME = 65 }; /* bytes of a key's name, and a NUL */
-/* Returns whether an Authorization field is a Bearer of one of the keys, in a time that tells nothing of them; then
- * `name` has that key's. It is empty otherwise, and without keys. */
-bool gw_keys_allow(const gw_keys *k, http_str authorization, char name[GW_KEY_NAME]);
 
 /* ---- cors.c: pages of which origins may read answers ---- */
 

@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "client/gateway/gateway.h"
+#include "client/gateway/keys.h"
 #include "base/mem.h"
 
 enum { KEY_BYTES = 256, MAX_KEYS = 4096, FILE_BYTES = MAX_KEYS * 400, PREFIX = 7 /* "Bearer " */ };

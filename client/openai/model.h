@@ -10,13 +10,13 @@
 typedef struct oai_model {
   char name[TRI_MODEL_NAME]; /* as its folder says it */
   tri_tokenizer *tokenizer;
-  chat_template *template; /* NULL: the model has none that can be read, */
-  char no_template[400];   /* and this is why */
-  bool parse_special;      /* special tokens in messages are tokens */
-  bool ignores_tools;      /* the template makes the same prompt with tools as without */
-  chat_calls calls;        /* how answers call tools */
-  bool channels;           /* answers are made of channels, whose markers are special tokens: they are asked for */
-  bool reasoning;          /* what is between <think> and </think> is separated */
+  chat_template *template;             /* NULL: the model has none that can be read, */
+  char no_template[TRI_ERROR_MESSAGE]; /* and this is why */
+  bool parse_special;                  /* special tokens in messages are tokens */
+  bool ignores_tools;                  /* the template makes the same prompt with tools as without */
+  chat_calls calls;                    /* how answers call tools */
+  bool channels;  /* answers are made of channels, whose markers are special tokens: they are asked for */
+  bool reasoning; /* what is between <think> and </think> is separated */
 } oai_model;
 
 /* Reads a folder; template_file: the chat template's, instead of the folder's; NULL: none. TRI_NOT_FOUND: the folder

@@ -292,10 +292,12 @@ bool replica_ready(tri_core *c, int64_t now, const tri_replica_msg *m) {
   g->state = REPLICA_READY;
   g->ready_ns = now;
   g->layer_seconds = m->ready.layer_seconds;
-  tri_log(TRI_LOG_INFO, "members",
-          "replica %u is ready: tp %u pp %u dp %u ep %u, %llu KV blocks of %llu tokens, loaded in %.2f s", index, g->tp,
-          g->pp, g->dp, g->ep, (unsigned long long)g->facts.kv_blocks, (unsigned long long)g->facts.block_size,
-          m->ready.load_seconds);
+  char cache[80] = "";
+  if (!c->cfg.model->encoder)
+    snprintf(cache, sizeof cache, " %llu KV blocks of %llu tokens,", (unsigned long long)g->facts.kv_blocks,
+             (unsigned long long)g->facts.block_size);
+  tri_log(TRI_LOG_INFO, "members", "replica %u is ready: tp %u pp %u dp %u ep %u,%s loaded in %.2f s", index, g->tp,
+          g->pp, g->dp, g->ep, cache, m->ready.load_seconds);
   c->cfg.io.replica_ready(c->cfg.io.ctx, index, g->facts.epoch);
   if (c->replicas->drain_sent) tell_to_drain(c); /* too late: the last job has ended */
   return true;

@@ -347,6 +347,7 @@ static tri_status settle_options(tri_up *u, const tri_options *opts, tri_error *
   TRI_CHECK(tri_up_options_finish(u, opts, err));
   TRI_CHECK(tri_up_journal_choose(u, err));
   TRI_CHECK(tri_up_options_check(u, err));
+  TRI_CHECK(tri_up_check_key_files(u, err));
   return tri_up_gateway_prepare(u, opts, err);
 }
 

@@ -210,6 +210,9 @@ void tri_up_coordinator_listens(tri_up *u, const char *endpoint);
 bool tri_up_coordinator_again(tri_up *u, int status);
 void tri_up_coordinator_check(tri_up *u, int64_t now);
 
+/* key_files.c: refuses files of keys that are not there or hold none, before anything is started. */
+tri_status tri_up_check_key_files(const tri_up *u, tri_error *err);
+
 /* gateway.c: the gateway's life, in the loop of the supervisor. */
 tri_status tri_up_gateway_prepare(tri_up *u, const tri_options *opts, tri_error *err);
 /* Looks before anything is loaded whether the gateway can listen where it is to. */

@@ -215,17 +215,23 @@ static tri_status stream_weights(const tri_model_config *c, const tri_shard *s, 
                                  const tri_weight_map *m, const tri_ledger_config *config, int64_t room, tri_ledger *l,
                                  tri_error *err) {
   tri_tiers *t = NULL;
+  char memory[TRI_MEMORY_TEXT];
   int64_t most = config->memory / 5 * 4;
-  if (!config->device && room > most) room = most; /* a host has other work */
+  bool spares = !config->device && config->memory && room > most; /* a host has other work */
+  if (spares) room = most;
   if (!config->memory) room = INT64_MAX / 2;
   l->weights_room = (size_t)larger(room, 0);
-  TRI_CHECK(tri_offload_plan(config->offload, c, m, s->layers.count, l->weights_room, config->device, &t, err));
+  tri_status st = tri_offload_plan(config->offload, c, m, s->layers.count, l->weights_room, config->device, &t, err);
+  if (st == TRI_NO_CAPACITY && spares && err && (!strcmp(err->field, "gpu_layers") || !strcmp(err->field, "memory")))
+    tri_error_add(err, "; where weights are streamed, a fifth of the %s that this rank may use stays free for the host",
+                  tri_memory_text((uint64_t)config->memory, memory));
+  if (st != TRI_OK) return st;
   l->streams = t->num_streamed > 0;
   l->streamed = t->streamed;
   l->ring = t->ring_bytes;
   l->weights = m->bytes - l->streamed + l->ring;
   l->reads = l->streams && !config->device ? tri_offload_buffer_bytes() : 0;
-  tri_status st = count_common(c, s, ckpt, config, t, l, err);
+  st = count_common(c, s, ckpt, config, t, l, err);
   tri_tiers_free(t);
   return st;
 }
@@ -248,9 +254,11 @@ static tri_status too_few_blocks(const tri_limits *limits, const tri_ledger_conf
     snprintf(more, sizeof more, "--num-kv-blocks-override %lld", (long long)one);
   else
     snprintf(more, sizeof more, "--kv-cache-memory-bytes %lld", (long long)(one * (int64_t)l->block_bytes));
+  const char *noun = l->encoder ? "text" : "sequence";
   return tri_fail(err, TRI_NO_CAPACITY, "max_model_len",
-                  "%lld KV blocks of %d tokens hold less than one sequence of max_model_len %d: give %s or more%s",
-                  (long long)l->num_blocks, limits->block_size, limits->max_model_len, more, less);
+                  "%lld %sblocks of %d tokens hold less than one %s of max_model_len %d: give %s or more%s",
+                  (long long)l->num_blocks, l->encoder ? "K and V " : "KV ", limits->block_size, noun,
+                  limits->max_model_len, more, less);
 }
 
 static int64_t count(const tri_ledger *l, const tri_ledger_config *config) {
@@ -310,14 +318,22 @@ static int64_t blocks_for(const tri_ledger_config *config, int64_t room, int64_t
   return config->memory && full * block > most ? larger(most / block, one) : full;
 }
 
-static tri_status does_not_fit(const tri_limits *limits, const tri_ledger_config *config, const tri_ledger *l,
-                               int64_t one, tri_error *err) {
-  char lines[TRI_LEDGER_TEXT], memory[TRI_MEMORY_TEXT], cache[80] = "";
+/* The sum comes first: it and the limit are what counts. */
+tri_status tri_ledger_refuse(const tri_ledger *l, int64_t memory, int one_len, tri_error *err) {
+  char lines[TRI_LEDGER_TEXT], sum[TRI_MEMORY_TEXT], most[TRI_MEMORY_TEXT], cache[80] = "";
+  uint64_t all = l->weights + l->reads + l->hot + l->activations + l->workspace + l->reserve + l->all2all + l->kv;
+  if (!l->reserve) all += l->host_kv;
   tri_ledger_text(l, lines);
-  if (l->num_blocks == one)
-    snprintf(cache, sizeof cache, " for one sequence of max_model_len %d", limits->max_model_len);
-  return tri_fail(err, TRI_NO_CAPACITY, "memory", "%s%s exceed the %s that this rank may use", lines, cache,
-                  tri_memory_text((uint64_t)config->memory, memory));
+  const char *one = l->encoder ? "text" : "sequence";
+  if (one_len) snprintf(cache, sizeof cache, " for one %s of max_model_len %d", one, one_len);
+  tri_memory_text(all, sum);
+  tri_memory_text((uint64_t)memory, most);
+  if (!strcmp(sum, most)) { /* less apart than is shown */
+    snprintf(sum, sizeof sum, "%llu bytes", (unsigned long long)all);
+    snprintf(most, sizeof most, "%lld bytes", (long long)memory);
+  }
+  return tri_fail(err, TRI_NO_CAPACITY, "memory", "%s exceed the %s that this rank may use: %s%s", sum, most, lines,
+                  cache);
 }
 
 /* Blocks of one sequence of the longest: an encoder-decoder's has some for its source, too. */
@@ -333,6 +349,7 @@ static tri_status make(const tri_model_config *c, const tri_shard *s, const tri_
   tri_ledger l = {0};
   tri_status st = tri_weight_map_make(c, s, ckpt, config->dtype, config->quantization, NULL, &m, err);
   if (st != TRI_OK) return st;
+  l.encoder = c->encoder;
   l.weights = m.bytes;
   l.host_experts = m.host_bytes;
   l.hot_experts = s->p.hot_experts;
@@ -368,7 +385,7 @@ static tri_status make(const tri_model_config *c, const tri_shard *s, const tri_
   l.kv_tokens = l.num_blocks * limits->block_size;
   *out = l;
   if (room < 0 || l.num_blocks * block > room)
-    st = does_not_fit(limits, config, &l, one, err);
+    st = tri_ledger_refuse(&l, config->memory, l.num_blocks == one ? limits->max_model_len : 0, err);
   else if (l.num_blocks < one)
     st = too_few_blocks(limits, config, &l, one, err);
 cleanup:
@@ -492,7 +509,7 @@ void tri_ledger_text(const tri_ledger *l, char out[TRI_LEDGER_TEXT]) {
   char experts[TRI_MEMORY_TEXT], hot[64] = "";
   if (l->hot) snprintf(hot, sizeof hot, " + experts %s", tri_memory_text(l->hot, experts));
   if (l->all2all) snprintf(rows, sizeof rows, " + exchange %s", tri_memory_text(l->all2all, all2all));
-  snprintf(out, TRI_LEDGER_TEXT, "weights %s%s%s%s + activations %s%s%s + KV cache %s%s",
+  snprintf(out, TRI_LEDGER_TEXT, "weights %s%s%s%s + activations %s%s%s + %s %s%s",
            tri_memory_text(l->weights, weights), beside, buffers, hot, tri_memory_text(l->activations, activations),
-           device, rows, tri_memory_text(l->kv, kv), waiting);
+           device, rows, l->encoder ? "K and V" : "KV cache", tri_memory_text(l->kv, kv), waiting);
 }

@@ -24,6 +24,7 @@ typedef struct tri_ledger_config {
 } tri_ledger_config;
 
 typedef struct tri_ledger {
+  bool encoder;   /* its K and V are those of steps under way: no cache */
   size_t weights, /* in memory, with what streamed ones come through */
       activations, kv, block_bytes;
   size_t workspace;      /* device only: the most that one op's scratch takes, on the side stream and elsewhere */
@@ -73,5 +74,9 @@ const char *tri_memory_text(uint64_t bytes, char out[TRI_MEMORY_TEXT]);
 /* The lines, "weights 12.0 MiB + activations 3.0 MiB + ...", for messages. */
 enum { TRI_LEDGER_TEXT = 512 };
 void tri_ledger_text(const tri_ledger *l, char out[TRI_LEDGER_TEXT]);
+
+/* Returns TRI_NO_CAPACITY, with a message that a rank may use less memory (bytes) than the ledger's lines are together.
+ * one_len: max_model_len where the KV cache is that of one such sequence; else 0. */
+tri_status tri_ledger_refuse(const tri_ledger *l, int64_t memory, int one_len, tri_error *err);
 
 #endif

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/engine/ledger_refusal.h"
 
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 /* The arguments of tri_ledger_make, of which trials change one. */
@@ -59,56 +57,57 @@ int tri_ledger_longest(const tri_model_config *c, const tri_shard *s, const tri_
   return find_longest(&t, most);
 }
 
-__attribute__((format(printf, 2, 3))) static void add(tri_error *err, const char *format, ...) {
-  size_t len = strlen(err->message);
-  va_list args;
-  va_start(args, format);
-  vsnprintf(err->message + len, sizeof err->message - len, format, args);
-  va_end(args);
-}
-
-static void name_longest(const struct trial *t, tri_error *err) {
+static void find_lengths(const struct trial *t, tri_ledger_advice *a) {
   struct trial resident = *t;
   tri_offload_config stays;
-  int most = t->limits.max_model_len - 1, longest = find_longest(t, most);
+  int most = t->limits.max_model_len - 1;
+  a->longest = find_longest(t, most);
   keep_all(&resident, &stays);
-  int all = find_longest(&resident, most);
-  if (!longest) {
-    add(err, "; no max_model_len fits: give ");
-    return;
-  }
-  bool streamed_too = all && all < longest;
-  int first = streamed_too ? all : longest;
-  add(err, "; the longest max_model_len that fits with %s is %d", all ? "all weights in memory" : "weights streamed",
-      first);
-  if (streamed_too) add(err, " (%d with weights streamed)", longest);
-  add(err, ": give --max-model-len %d", first);
-  if (streamed_too) add(err, " or %d", longest);
-  add(err, ", ");
+  a->resident = find_longest(&resident, most);
 }
 
-/* Names the options each of which makes room for what was asked for.
- *
- * Each is tried alone, on top of what was asked for, and named only if it suffices. */
-static void name_options(const struct trial *t, tri_error *err) {
+/* Tries each option alone, on top of what was asked for. */
+static void find_options(const struct trial *t, tri_ledger_advice *a) {
   enum { FEW_TOKENS = 2048, FEW_HOST_TOKENS = 256 };
   tri_offload_config streams;
   int tokens = t->config.device ? FEW_TOKENS : FEW_HOST_TOKENS;
   struct trial other = *t;
   other.config.quantization = TRI_QUANTIZE_INT8;
-  if (t->config.quantization == TRI_QUANTIZE_NONE && fits(&other)) add(err, "--quantization int8, ");
+  a->int8 = t->config.quantization == TRI_QUANTIZE_NONE && fits(&other);
   other = *t;
   other.limits.max_num_batched_tokens = tokens > t->limits.max_num_seqs ? tokens : t->limits.max_num_seqs;
   if (other.limits.max_num_batched_tokens < t->limits.max_num_batched_tokens && fits(&other))
-    add(err, "--max-num-batched-tokens %d, ", other.limits.max_num_batched_tokens);
+    a->batched_tokens = other.limits.max_num_batched_tokens;
   other = *t;
   if (t->config.offload && t->config.offload->tier == TRI_OFFLOAD_NONE) {
     streams = *t->config.offload;
     streams.tier = TRI_OFFLOAD_AUTO;
     other.config.offload = &streams;
-    if (fits(&other)) add(err, "--offload-weights auto (weights are streamed), ");
+    a->streaming = fits(&other);
   }
-  add(err, "more ranks (-tp, -pp) or more memory");
+}
+
+static void name_lengths(const tri_ledger_advice *a, tri_error *err) {
+  bool streamed_too = a->resident && a->resident < a->longest;
+  int first = streamed_too ? a->resident : a->longest;
+  if (!a->longest) {
+    tri_error_add(err, "; no max_model_len fits: give ");
+    return;
+  }
+  tri_error_add(err, "; the longest max_model_len that fits with %s is %d",
+                a->resident ? "all weights in memory" : "weights streamed", first);
+  if (streamed_too) tri_error_add(err, " (%d with weights streamed)", a->longest);
+  tri_error_add(err, ": give --max-model-len %d", first);
+  if (streamed_too) tri_error_add(err, " or %d", a->longest);
+  tri_error_add(err, ", ");
+}
+
+void tri_ledger_advise(const tri_ledger_advice *a, tri_error *err) {
+  name_lengths(a, err);
+  if (a->int8) tri_error_add(err, "--quantization int8, ");
+  if (a->batched_tokens) tri_error_add(err, "--max-num-batched-tokens %d, ", a->batched_tokens);
+  if (a->streaming) tri_error_add(err, "--offload-weights auto (weights are streamed), ");
+  tri_error_add(err, "more ranks (-tp, -pp) or more memory");
 }
 
 void tri_ledger_explain(const tri_model_config *c, const tri_shard *s, const tri_checkpoint *ckpt,
@@ -116,6 +115,8 @@ void tri_ledger_explain(const tri_model_config *c, const tri_shard *s, const tri
                         tri_error *err) {
   struct trial t = {c, s, ckpt, *limits, num_micro_batches, *config};
   if (err->status != TRI_NO_CAPACITY || strcmp(err->field, "memory")) return;
-  name_longest(&t, err);
-  name_options(&t, err);
+  tri_ledger_advice a = {0};
+  find_lengths(&t, &a);
+  find_options(&t, &a);
+  tri_ledger_advise(&a, err);
 }

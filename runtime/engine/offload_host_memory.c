@@ -33,9 +33,9 @@ tri_status tri_offload_place_homes(tri_offload *o, const tri_offload_config *con
   TRI_CHECK(place(o, weights, ranks, room, err));
   if (config->tier == TRI_OFFLOAD_CPU && o->dram < o->tiers->streamed)
     return tri_fail(err, TRI_NO_CAPACITY, "offload_weights",
-                    "%.1f MiB of weights do not stay on the GPU, and %.1f MiB of host memory are available for them: "
+                    "%.1f MiB of weights do not stay on the GPU, and %.1f MiB of host memory are available for them%s: "
                     "--offload-weights nvme streams the rest from files",
-                    (double)o->tiers->streamed / 0x1p20, (double)room / 0x1p20);
+                    (double)o->tiers->streamed / 0x1p20, (double)room / 0x1p20, tri_offload_spares(config));
   return TRI_OK;
 }
 

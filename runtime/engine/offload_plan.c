@@ -105,6 +105,10 @@ size_t tri_offload_host_room(const tri_offload_config *o, int sharing) {
   return room > 0 ? (size_t)room : 0;
 }
 
+const char *tri_offload_spares(const tri_offload_config *o) {
+  return o->max_in_cpu ? "" : " (a fifth of what is free stays so; --max-in-cpu gives another amount)";
+}
+
 tri_status tri_offload_check_host_kv(const tri_offload_config *o, int sharing, tri_error *err) {
   int64_t available = tri_host_memory_available() / sharing;
   if (o->host_kv <= available) return TRI_OK;

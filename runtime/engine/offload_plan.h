@@ -70,6 +70,8 @@ int tri_offload_step_tokens(int64_t hiding, int usual, int chunk, int64_t kv_tok
 /* Returns the bytes of the host's memory that a device's rank may take for weights in addition to its KV blocks, of so
  * many that share it. */
 size_t tri_offload_host_room(const tri_offload_config *o, int sharing);
+/* Returns words in brackets that say how that came about where it was not given, for messages; else "". */
+const char *tri_offload_spares(const tri_offload_config *o);
 /* Refuses, with TRI_NO_CAPACITY, more KV blocks of a device's rank than the host has memory for. */
 tri_status tri_offload_check_host_kv(const tri_offload_config *o, int sharing, tri_error *err);
 

@@ -10,6 +10,8 @@
 # fitted to what was read behind the first quarter of the time, or its first 30 minutes where that is more.
 # shellcheck source=/dev/null
 . "$(dirname "$0")/../fault/lib.sh"
+# shellcheck disable=SC2034
+SLOTS=24
 # shellcheck source=/dev/null
 . "$(dirname "$0")/../fault/many_kinds.sh"
 minutes=${1:?how many minutes} pause=${2:-3}

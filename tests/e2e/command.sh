@@ -181,11 +181,46 @@ want 0 'weights int8 (embedding bfloat16), .* KV cache float16$' "$trireme" plan
 want 0 '"backend":"cpu",.*"weight_type":"bfloat16","product_type":"float32","kv_cache_type":"float32","has_weights":true,"max_model_len":1024,"longest_max_model_len":1024,' "$trireme" plan --model "$SRC/tests/models/abacus" --backend cpu --json
 want 3 '^the longest max_model_len that fits with all weights in memory is 880$' "$trireme" plan --model "$SRC/tests/models/abacus" --backend cpu --memory-per-rank 8MB
 want 0 '^the longest max_model_len that fits with all weights in memory is 880$' "$trireme" plan --model "$SRC/tests/models/abacus" --backend cpu --memory-per-rank 8MB --max-model-len 880
-want 3 'plan: does not fit: weights .* for one sequence of max_model_len 881 exceed the 7.6 MiB' "$trireme" plan --model "$SRC/tests/models/abacus" --backend cpu --memory-per-rank 8MB --max-model-len 881
+want 3 'plan: does not fit: [0-9]* bytes exceed the 8000000 bytes that this rank may use: weights .* for one sequence of max_model_len 881; the longest' "$trireme" plan --model "$SRC/tests/models/abacus" --backend cpu --memory-per-rank 8MB --max-model-len 881
 want 3 '^no max_model_len fits$' "$trireme" plan --model "$SRC/tests/models/abacus" --backend cpu --memory-per-rank 1MB
 # What would fit with weights of int8, and what would not either.
-want 3 'exceed the 6.2 MiB that this rank may use; no max_model_len fits: give --quantization int8, ' "$trireme" plan --model "$SRC/tests/models/abacus" --backend cpu --memory-per-rank 6.5MB --max-model-len 32
+want 3 'exceed the 6.2 MiB that this rank may use: weights .*; no max_model_len fits: give --quantization int8, ' "$trireme" plan --model "$SRC/tests/models/abacus" --backend cpu --memory-per-rank 6.5MB --max-model-len 32
 want 3 'give --max-model-len 880, .* or more memory; --memory-per-rank' "$trireme" plan --model "$SRC/tests/models/abacus" --backend cpu --memory-per-rank 8MB --max-model-len 900
+# What a folder without a tokenizer cannot serve.
+want 0 'plan: warning: .*/llama/tokenizer.json is missing: prompts must come as token_ids, and answers are token ids; no texts, chats or stop strings are served$' "$trireme" plan --model "$bin/../tests/data/checkpoints/llama" --backend cpu
+want 0 'plan: warning: .*/bert/tokenizer.json is missing: texts must come as token_ids$' "$trireme" plan --model "$bin/../tests/data/checkpoints/bert" --backend cpu
+# A tokenizer that cannot be read: the file, the key, what it must be and what it is.
+mkdir badtok && cp "$SRC/tests/models/abacus/config.json" badtok
+echo '{"model":{"type":"BPE","vocab":7,"merges":[]}}' >badtok/tokenizer.json
+want 3 'plan: refused: badtok/tokenizer.json: model.vocab: must be an object, and is an integer$' "$trireme" plan --model badtok --backend cpu
+echo '{"added_tokens":[]}' >badtok/tokenizer.json
+want 3 'plan: refused: badtok/tokenizer.json: model: must be an object, and is missing$' "$trireme" plan --model badtok --backend cpu
+# No step with prompts is as short as one without.
+for factor in -1 0.5 1 1.09 1001; do
+  want 2 "^trireme up: --max-inter-token-factor is $factor; allowed are 0 and 1.1 to 1000" "$trireme" up --model "$SRC/tests/models/abacus" --max-inter-token-factor $factor
+done
+# Files of keys are read before anything is started.
+early() { # CODE PATTERN OPTION...
+  local code=$1 pattern=$2 said
+  shift 2
+  said=$("$trireme" up --model "$SRC/tests/models/abacus" --no-journal "$@" 2>&1)
+  [ $? = "$code" ] && grep -q -- "$pattern" <<<"$said" || failed "trireme up $*: $said"
+  grep -qv ' - up: ' <<<"$said" && failed "trireme up $* has started something: $said"
+}
+early 3 'cannot open none.keys: No such file' --http 0 --api-key-file none.keys
+touch empty.keys && chmod 600 empty.keys
+early 3 'empty.keys has no keys' --http 0 --api-key-file empty.keys
+early 1 'none.keys: cannot open the key file: No such file' --key-file none.keys --endpoint 'tcp://127.0.0.1:*' --allowed-keys empty.keys
+"$trireme" keygen early.key >early.pub || failed "keygen"
+early 1 'cannot open --allowed-keys none.keys: No such file' --key-file early.key --endpoint 'tcp://127.0.0.1:*' --allowed-keys none.keys
+echo short >early.bad
+early 3 'early.bad:1: ' --key-file early.key --endpoint 'tcp://127.0.0.1:*' --allowed-keys early.bad
+# An encoder has no KV cache, and texts instead of sequences.
+bert=$bin/../tests/data/checkpoints/bert
+want 3 'exceed the 1.0 MiB that this rank may use: weights .* + K and V [0-9.]* KiB for one text of max_model_len 256; no max_model_len fits: give more ranks' "$trireme" plan --model "$bert" --backend cpu --memory-per-rank 1M
+want 3 'K and V blocks of 16 tokens hold less than one text of max_model_len 256' "$trireme" plan --model "$bert" --backend cpu --num-kv-blocks-override 1
+# A host whose rank streams weights keeps a fifth of its memory for others.
+want 3 'there are for weights; where weights are streamed, a fifth of the 34.0 MiB that this rank may use stays free for the host' "$trireme" plan --model "$SRC/tests/models/abacus" --backend cpu --gpu-layers 2 --memory-per-rank 34M
 # A folder with config.json alone, as it is before a model is fetched; not one whose weights are of another format.
 mkdir bare && cp "$SRC/tests/models/abacus/config.json" bare
 want 0 '^no weights are looked at: ' "$trireme" plan --model bare --backend cpu
@@ -271,10 +306,10 @@ wrong() { # FILE PATTERN PROGRAM...: its text comes from the standard input
   ln -sf "$abacus/$file" wrong/"$file"
 }
 at=(up --endpoint "ipc://$dir/up.sock")
-wrong tokenizer.json 'wrong/tokenizer.json: must be an object -- model$' "${at[@]}" <<<'{}'
-wrong tokenizer.json 'wrong/tokenizer.json: must be an object (model)$' plan <<<'{}'
-wrong tokenizer.json 'wrong/tokenizer.json: must be an object (model)$' plan --load-format dummy <<<'{}'
-wrong tokenizer.json 'wrong/tokenizer.json: tokenizer model Foo is not supported -- model.type$' "${at[@]}" <<<'{"model":{"type":"Foo"}}'
+wrong tokenizer.json 'wrong/tokenizer.json: model: must be an object, and is missing$' "${at[@]}" <<<'{}'
+wrong tokenizer.json 'wrong/tokenizer.json: model: must be an object, and is missing$' plan <<<'{}'
+wrong tokenizer.json 'wrong/tokenizer.json: model: must be an object, and is missing$' plan --load-format dummy <<<'{}'
+wrong tokenizer.json 'wrong/tokenizer.json: model.type: tokenizer model Foo is not supported$' "${at[@]}" <<<'{"model":{"type":"Foo"}}'
 wrong tokenizer.json 'wrong/tokenizer.json is a Git LFS pointer' "${at[@]}" <<<'version https://git-lfs.github.com/spec/v1'
 wrong generation_config.json 'wrong/generation_config.json: temperature must be a number' plan <<<'{"temperature": "hot"}'
 wrong config.json 'wrong/config.json: model_type "mamba" is not supported: docs/models.md lists' plan <<<'{"model_type": "mamba"}'

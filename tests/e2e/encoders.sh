@@ -38,6 +38,11 @@ refused() {
 serve "up 1 1" "$checkpoints/bert" --deterministic
 run embed --concurrency 1
 right pooled
+# Neither its start nor its status speaks of prompts, answers or a KV cache.
+grep -q 'worker: .* K and V of 2560 tokens' "$RUN/log" || fail "the log does not say what K and V take: $(grep worker: "$RUN/log")"
+"$BIN/trireme" status >"$RUN/status"
+grep -q 'tokens: [1-9][0-9]* of texts$' "$RUN/status" || fail "the status has no tokens of texts: $(cat "$RUN/status")"
+grep -h 'KV\|prompt\|generated' "$RUN/log" "$RUN/status" | grep -v 'tokenizer.json is missing: texts must come' && fail "an encoder has words of a model that generates"
 mv "$RUN/answers.jsonl" "$RUN/one"
 run embed --concurrency 64
 diff "$RUN/one" "$RUN/answers.jsonl" >"$RUN/diff" || fail "64 at a time differ from one at a time: $(head -c 300 "$RUN/diff")"

@@ -47,6 +47,7 @@ until_idle() { # WHAT
   fail "$1: $(running)"
 }
 
+can_hold_steps
 start_up --max-model-len 8192 --watchdog-timeout 20 --log-level debug --served-model-name abacus org/abacus gpt-4
 begin --model "$MODEL"
 grep -q 'coordinator: serving "abacus", "org/abacus", "gpt-4" at ipc:' "$RUN/log" || fail "the coordinator does not log its model's names"
@@ -145,11 +146,23 @@ said=$(printf '5\n%s\n' "$(head -c 20000 /dev/zero | tr '\0' 9)" | "${chat[@]}" 
 said=$("$BIN/trireme" chat --model "$RUN" </dev/null 2>&1)
 [ $? = 3 ] && grep -q 'has no chat template' <<<"$said" || fail "a model without a template: $said"
 # In a terminal: Ctrl-C stops an answer, or ends a line, /clear forgets, Ctrl-D ends.
-type_to() { script -qec "$(printf '%q ' "${chat[@]}" "$@")" /dev/null | tr -d '\r' | tr '\n' ' '; } # what is typed comes from the standard input
-said=$({ sleep 0.4 && echo "40" && sleep 0.5 && printf '\003' && sleep 0.4 && printf '\004' && sleep 0.2; } | type_to --ignore-eos --max-tokens 8000)
+type_to() { # ARGS...: what is typed comes from the standard input; the terminal's text is in $RUN/screen, and at the end in said
+  script -qefc "$(printf '%q ' "${chat[@]}" "$@")" /dev/null >"$RUN/screen"
+  said=$(tr -d '\r' <"$RUN/screen" | tr '\n' ' ')
+}
+# shellcheck disable=SC2317 # until_holds runs these
+prompted() { [ "$(grep -o '> ' "$RUN/screen" | wc -l)" -ge "$1" ]; } # TIMES
+# shellcheck disable=SC2317
+shows() { grep -q -- "$1" "$RUN/screen"; }
+prompt() { until_holds "trireme chat does not prompt for the ${1}th time: $(cat "$RUN/screen")" prompted "$1"; }
+hold_steps
+: >"$RUN/screen"
+type_to --ignore-eos --max-tokens 1000 < <(prompt 1 && echo 40 && until_holds "no answer begins" shows 41 && printf '\003' && prompt 2 && printf '\004')
+release_steps
 grep -q '> *$' <<<"$said" || fail "an answer that was stopped: $(tail -c 300 <<<"$said")"
 "$BIN/trireme" status --json | grep -q '"requests_aborted":4' || fail "an answer that was stopped goes on"
-said=$({ sleep 0.4 && echo 5 && sleep 0.3 && printf '7\003' && sleep 0.2 && echo 6 && sleep 0.3 && echo /clear && echo 7 && sleep 0.3 && printf '\004' && sleep 0.2; } | type_to)
+: >"$RUN/screen"
+type_to < <(prompt 1 && echo 5 && prompt 2 && printf '7\003' && prompt 3 && echo 6 && prompt 4 && echo /clear && prompt 5 && echo 7 && prompt 6 && printf '\004')
 [[ $said == *"6 > "*"(Ctrl-D ends)"*"9 > "*"(a new conversation)"*"8 > "* ]] || fail "in a terminal: $said"
 
 # A drain: the stream ends, what comes new is refused.

@@ -32,7 +32,7 @@ keepalive=(--mca oob_tcp_keepalive_time 2 --mca oob_tcp_keepalive_intvl 1 --mca 
 # Coordinator and two workers on h1, two workers on h2; stages of two.
 start_mpi_hosts() {
   local args=(--launch mpi --model "$MODEL" -tp 2 -pp 2)
-  mpirun --bind-to none --timeout 600 "${keepalive[@]}" --host h1:3,h2:2 -n 1 "$BIN/trireme-coordinator" "${args[@]}" : --host h1:3,h2:2 -n 4 "$BIN/trireme-worker" "${args[@]}" >>"$RUN/log" 2>&1 &
+  holdable mpirun --bind-to none --timeout 600 "${keepalive[@]}" --host h1:3,h2:2 -n 1 "$BIN/trireme-coordinator" "${args[@]}" : --host h1:3,h2:2 -n 4 "$BIN/trireme-worker" "${args[@]}" >>"$RUN/log" 2>&1 &
   CLUSTER=$!
   wait_ready
   [ "$(client status --json | grep -o '"host":"h[12]"' | sort | uniq -c | tr -d ' \n')" = '2"host":"h1"2"host":"h2"' ] || fail "not two ranks on each host: $(client status --json)"
@@ -42,7 +42,7 @@ mpi() {
   local since
   start_mpi_hosts
   [ "$(client submit --temperature 0 "37+48=")" = 85 ] || fail "wrong answer across hosts"
-  learn_answer 900
+  learn_answer
   stop_cluster USR1
   echo "mpirun over two hosts, tp 2 pp 2: answers and drains"
 
@@ -109,7 +109,7 @@ shards() {
   use_experts 6
   start_up -tp 2 -dp 2 -ep 2 --hosts h1:2,h2:2
   [ "$(client submit --temperature 0 "37+48=")" = 85 ] || fail "wrong answer of shards on two hosts"
-  learn_answer 900
+  learn_answer
   clients_start 8 $TOKENS
   epoch=$(epoch_of 0)
   since=$(now_ms)
@@ -132,7 +132,7 @@ up() {
   ss -Hltn 2>/dev/null | grep -q "$net.254\]*:" || fail "the coordinator does not listen on the bridge's address: $(ss -Hltn)"
   [ "$(client submit --temperature 0 "37+48=")" = 85 ] || fail "wrong answer across hosts"
   closed_to_strangers
-  learn_answer 900
+  learn_answer
 
   # A cut link: the group is given up. It comes back when the link does.
   clients_start 12 $TOKENS # so many that they outlast a slow machine

@@ -10,10 +10,12 @@ RUN=$(mktemp -d "${TMPDIR:-/tmp}/trireme-test.XXXXXX")
 MOUNTED= # a file system that the test has mounted in there
 export TRIREME_ENDPOINT=ipc://$RUN/c.sock XDG_STATE_HOME=$RUN/state
 export TRIREME_RECONNECT_TIMEOUT_MS=0 # what clients are told at once; attach.sh has clients that wait
+export HOLD_STEPS=$RUN/hold # while it is there steps take long: hold_steps
 export OMPI_MCA_mpi_yield_when_idle=1
 if [ "$(id -u)" = 0 ]; then export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; fi
 MODEL=$SRC/tests/models/abacus
 CLUSTER=
+HOLD_STEPS_LIBRARY=
 
 fail() {
   echo "FAILED: $*" >&2
@@ -45,7 +47,7 @@ trap 'exit 130' INT TERM
 # start_up ARGS...: `trireme up`; start_mpi TP PP ARGS...: one MPI job, of so many SHARDS. Both return when the cluster serves.
 start_up() {
   [ "${GOES_ON-}" ] || rm -rf "$XDG_STATE_HOME/trireme/journal" # with what an earlier cluster of the test was killed under
-  "$BIN/trireme" up --model "$MODEL" "$@" >>"$RUN/log" 2>&1 &
+  holdable "$BIN/trireme" up --model "$MODEL" "$@" >>"$RUN/log" 2>&1 &
   CLUSTER=$!
   wait_ready
 }
@@ -53,10 +55,22 @@ start_mpi() {
   local tp=$1 pp=$2
   shift 2
   local args=(--launch mpi --model "$MODEL" -tp "$tp" -pp "$pp" "$@")
-  mpirun --bind-to none --oversubscribe --timeout 600 -n 1 "$BIN/trireme-coordinator" "${args[@]}" : -n $((tp * pp * ${SHARDS:-1})) "$BIN/trireme-worker" "${args[@]}" >>"$RUN/log" 2>&1 &
+  holdable mpirun --bind-to none --oversubscribe --timeout 600 -n 1 "$BIN/trireme-coordinator" "${args[@]}" : -n $((tp * pp * ${SHARDS:-1})) "$BIN/trireme-worker" "${args[@]}" >>"$RUN/log" 2>&1 &
   CLUSTER=$!
   wait_ready
 }
+# hold_steps: until release_steps a step takes a second on every machine (tests/tools/hold_steps.c), so that requests of a hundred
+# tokens do not end meanwhile. For clusters that start_up and start_mpi start behind can_hold_steps.
+can_hold_steps() { HOLD_STEPS_LIBRARY=$(realpath -e "$BIN/../tests/e2e/libhold_steps.so") || fail "no libhold_steps.so"; }
+holdable() { # COMMAND...: in a subshell, which becomes the command
+  [ -z "$HOLD_STEPS_LIBRARY" ] || export LD_PRELOAD=$HOLD_STEPS_LIBRARY${LD_PRELOAD:+:$LD_PRELOAD}
+  exec "$@"
+}
+hold_steps() {
+  [ -n "$HOLD_STEPS_LIBRARY" ] || fail "no steps are held without can_hold_steps"
+  : >"$HOLD_STEPS"
+}
+release_steps() { rm -f "$HOLD_STEPS"; }
 wait_ready() {
   for _ in $(seq $LOOKS); do
     "$BIN/trireme" status --json --connect-timeout-ms 500 2>/dev/null | grep -q '"state": *"serving"' && return 0

@@ -303,7 +303,7 @@ print(max(sum(r[l] for l in lines) + r["kv_cache"] * 1024 // r["kv_tokens"] for 
       fail "no warning of weights that leave: $layout"
     stop_cluster TERM
   done
-  refused 3 'for one sequence of max_model_len 1024 exceed the .* that this rank may use; no max_model_len fits: give --max-num-batched-tokens 2048, --offload-weights auto' --backend cuda --dtype float32 --offload-weights none
+  refused 3 'exceed the .* that this rank may use: .* for one sequence of max_model_len 1024; no max_model_len fits: give --max-num-batched-tokens 2048, --offload-weights auto' --backend cuda --dtype float32 --offload-weights none
   unset FAKE_MEMORY
   export LD_LIBRARY_PATH=$libraries
   BIN=$programs

@@ -15,11 +15,16 @@ begin() {
   fail "nothing came of a long job: $(cat "$RUN/first.err")"
 }
 
-start_up --max-model-len 8192
-begin "$BIN/trireme" "${LONG[@]}" 4000
-"$BIN/trireme" "${LONG[@]}" 4000 >"$RUN/second" || fail "a repeated submit failed"
+can_hold_steps
+start_up
+hold_steps
+begin "$BIN/trireme" "${LONG[@]}" 200
+"$BIN/trireme" "${LONG[@]}" 200 >"$RUN/second" &
+second=$!
 wait $job && fail "a stream that goes on elsewhere ended well"
 grep -q "continues on another connection" "$RUN/first.err" || fail "of a stream that continues elsewhere: $(cat "$RUN/first.err")"
+release_steps
+wait $second || fail "a repeated submit failed"
 first=$(cat "$RUN/first")
 [[ $(cat "$RUN/second") == "$first"?* ]] || fail "the second stream is not the whole answer"
 stop_cluster TERM
@@ -33,16 +38,18 @@ as() { # KEY SUBCOMMAND ARGS...
   shift 2
   "$BIN/trireme" "$command" --key-file "$RUN/$key.key" --server-key "$(cat "$RUN/server.pub")" "$@"
 }
-"$BIN/trireme" up --model "$MODEL" --max-model-len 8192 --key-file "$RUN/server.key" --allowed-keys "$RUN/allowed" >>"$RUN/log" 2>&1 &
+holdable "$BIN/trireme" up --model "$MODEL" --key-file "$RUN/server.key" --allowed-keys "$RUN/allowed" >>"$RUN/log" 2>&1 &
 # shellcheck disable=SC2034 # lib.sh's
 CLUSTER=$!
 TRIREME_KEY_FILE=$RUN/one.key TRIREME_SERVER_KEY=$(cat "$RUN/server.pub") wait_ready
-begin as one "${LONG[@]}" 8000 # it outlasts what the others do meanwhile
+hold_steps
+begin as one "${LONG[@]}" 200
 said=$(as two cancel $ID 2>&1) && fail "another key cancelled the job"
 grep -q "no such job" <<<"$said" || fail "another key's cancel: $said"
 [ "$(as two submit --temperature 0 --request-id $ID "37+48=")" = 85 ] || fail "another key's job of the same name"
 as one cancel $ID || fail "the job's own key cannot cancel it"
 wait $job && fail "a cancelled job ended well"
+release_steps
 grep -q "it was cancelled elsewhere" "$RUN/first.err" || fail "of a cancelled job: $(cat "$RUN/first.err")"
 stop_cluster TERM
 export TRIREME_ENDPOINT=$SOCKET

@@ -6,11 +6,11 @@
 export XDG_CACHE_HOME=$RUN
 plan=("$BIN/trireme" plan --backend cuda --read-bandwidth 1e12 --flops 1e14)
 
-# same NAME ARGS...: the output is that of standard input
+# same NAME ARGS...: the output is that of standard input, warnings apart
 same() {
   local name=$1
   shift
-  "${plan[@]}" "$@" >"$RUN/got" 2>&1 || fail "$name ended with $?: $(cat "$RUN/got")"
+  "${plan[@]}" "$@" >"$RUN/got" 2>"$RUN/said" || fail "$name ended with $?: $(cat "$RUN/said")"
   diff - "$RUN/got" || fail "$name"
 }
 # want CODE TEXT ARGS...
@@ -115,7 +115,7 @@ want 0 '^fits streamed, [0-9.]* s a step at least: ' --model "$RUN/l70" --device
 want 0 '^fits streamed, with an unknown time of a step (give --disk-bandwidth): ' --model "$RUN/l70" --device h100 --max-in-cpu 20G
 want 0 '^with all weights in memory it is 29376$' --model "$RUN/l8" --backend cuda --memory-per-rank 24GB "${disk[@]}"
 want 0 '"streamed":true,"fits":true,' --model "$RUN/l8" --backend cuda --memory-per-rank 24GB "${disk[@]}" --json
-want 3 'plan: does not fit: .* exceed the 20599.4 MiB that this rank may use; the longest max_model_len that fits with all weights in memory is 29376: give --max-model-len 29376, --offload-weights auto' \
+want 3 'plan: does not fit: .* exceed the 20599.4 MiB that this rank may use: weights .*; the longest max_model_len that fits with all weights in memory is 29376: give --max-model-len 29376, --offload-weights auto' \
   --model "$RUN/l8" --backend cuda --memory-per-rank 24GB --offload-weights none
 want 0 '^no layout keeps all weights in memory; -tp 2 fits streamed: each step reads [0-9.]* MiB of a rank.s weights$' --model "$RUN/l70" --devices 2 --device h100
 # The command that this names next answers.

@@ -4,6 +4,7 @@
 here=$(dirname "$0")
 . "$here/lib.sh"
 
+can_hold_steps
 start_up --max-model-len 256 --max-num-seqs 16
 [ "$("$BIN/trireme" submit --temperature 0 "37+48=")" = 85 ] || fail "37+48"
 # The group's counters are those of after the job, at once.
@@ -43,11 +44,12 @@ done
 "$BIN/trireme" submit --json --max-tokens 1 --allowed-token-ids 65 --temperature 0 --logprobs 1 "37+48=" | grep -q '"id":65.*"logprob":-[1-9].*"token":"8"' || fail "logprobs beside allowed_token_ids"
 
 # Cancelling frees the slot and ends the stream.
+hold_steps
 "$BIN/trireme" submit --request-id 000102030405060708090a0b0c0d0e0f --ignore-eos --max-tokens 240 --temperature 0 "count 1 to 40=" >"$RUN/cancelled" 2>&1 &
 job=$!
 until_holds "nothing of a job comes" test -s "$RUN/cancelled"
-"$BIN/trireme" cancel 000102030405060708090a0b0c0d0e0f >/dev/null 2>&1 # it may have ended: then the next check is about a job that did
-wait $job
+"$BIN/trireme" cancel 000102030405060708090a0b0c0d0e0f >/dev/null || fail "a job that runs cannot be cancelled"
+wait $job && fail "a cancelled stream ended well"
 for _ in $(seq $LOOKS); do
   used=$("$BIN/trireme" status --json | sed -n 's/.*"kv_pages_used": *\([0-9]*\).*/\1/p' | head -1)
   [ "$used" = 0 ] && break
@@ -62,6 +64,7 @@ grep -q "its deadline_ms has passed" <<<"$said" || fail "a passed deadline: $sai
 job=$!
 for _ in $(seq $LOOKS); do "$BIN/trireme" cancel 200102030405060708090a0b0c0d0e0f 2>/dev/null && break; done
 wait $job && fail "a cancelled job ended well"
+release_steps
 grep -q "it was cancelled elsewhere" "$RUN/err" || fail "a cancelled job: $(cat "$RUN/err")"
 
 # Idle: under 2% of a core per process, over 5 s.

@@ -87,7 +87,7 @@ compare 1 1 0.02 -dp 2 --enable-expert-parallel
 stop_cluster TERM
 MODEL=$SRC/tests/models/abacus
 
-refused 'KV blocks of preempted sequences .* exceed' --kv-offloading-size 1000000
+refused 'exceed the .* KV blocks of preempted sequences ' --kv-offloading-size 1000000
 refused "a rank's part of --kv-offloading-size is 10 bytes, and its KV blocks of 16 tokens have" --kv-offloading-size 1e-8
 refused "a rank's part of --kv-offloading-size is 1 bytes" --kv-offloading-size 1e-12
 

@@ -53,12 +53,13 @@ stop_up
 # ---- killed twice: the coordinator, and then `up` ----
 
 start_up "${common[@]}"
+hold_steps
 requests_start stays
 batch lines.stays &
 BATCH=$!
 stream stream.stays &
 STREAM=$!
-requests_run stays 12
+requests_run stays 16
 kill -9 "$(pid_of trireme-coordin)"
 coordinator_again 1
 folder=$(echo "$XDG_STATE_HOME"/trireme/journal/*)
@@ -67,6 +68,7 @@ grep -qE '[1-9][0-9]* jobs of the journal continue' "$RUN/log" || fail "no job g
 sleep 0.3
 up_dies
 start_up "${common[@]}"
+release_steps
 requests_end stays
 wait "$BATCH" || fail "the batch: $(cat "$RUN/lines.stays.err")"
 wait "$STREAM"
@@ -84,6 +86,7 @@ wait "$GATEWAY"
 
 # ---- a client that is killed has its job cancelled; one whose coordinator stays away ends with words ----
 
+hold_steps
 "$BIN/trireme" submit --ignore-eos --max-tokens 4000 "count 1 to 40=" >/dev/null 2>&1 &
 gone=$!
 for _ in $(seq $LOOKS); do client status --json | grep -q '"running":1' && break; sleep 0.05; done

@@ -32,14 +32,16 @@ with_journal() {
   requests_start whole
   requests_end whole
   before=$(workers)
+  hold_steps
   EXTRA='--request-id {} --on-disconnect continue' requests_start first
-  requests_run first 12
+  requests_run first 16
   SINCE=$(now_ms)
   coordinator_killed
   LISTENED=$(($(now_ms) - SINCE))
   kill -9 "$(pid_of trireme-coordin)" # the workers may be about to register
   coordinator_again 2
   groups_ready 1
+  release_steps
   EXTRA='--request-id {} --on-disconnect continue' requests_start again
   requests_end again
   n=$(replayed)

@@ -14,6 +14,7 @@ drains() {
   done
   [ "$refused" != 85 ] || fail "$1: requests are accepted while draining"
   grep -q "drain\|shut" <<<"$refused" || fail "$1: no reason for refusing a request: $refused"
+  release_steps
   clients_end "$since"
   [ "$RIGHT" = 8 ] || fail "$1: $WRONG of 8 clients had an error: $WORDS"
   wait "$CLUSTER"
@@ -24,7 +25,7 @@ drains() {
 }
 
 start_up -tp 2 --drain-timeout 3600
-learn_answer 400
+learn_answer
 drains "SIGTERM to trireme up" TERM "$CLUSTER"
 start_mpi 2 1 --drain-timeout 3600
 drains "SIGTERM to the coordinator in an MPI job" TERM "$(pid_of trireme-coordin)"
@@ -34,7 +35,7 @@ drains "SIGUSR1 to mpirun" USR1 "$CLUSTER"
 # Nobody reads the log any more.
 mkfifo "$RUN/pipe"
 head -n 1 "$RUN/pipe" >/dev/null &
-"$BIN/trireme" up --model "$MODEL" --drain-timeout 3600 >"$RUN/pipe" 2>&1 &
+holdable "$BIN/trireme" up --model "$MODEL" --drain-timeout 3600 >"$RUN/pipe" 2>&1 &
 CLUSTER=$!
 wait_ready
 drains "SIGTERM to trireme up whose log's reader is gone" TERM "$CLUSTER"
@@ -47,6 +48,7 @@ since=$(now_ms)
 ours | while read -r pid name; do [ "$name" = trireme ] || kill -TERM "$pid"; done # those are clients
 until_holds "the first signal is not heard" grep -q "up: SIGTERM: draining" "$RUN/log"
 kill -TERM "$CLUSTER"
+release_steps
 clients_end "$since"
 [ "$RIGHT" = 8 ] || fail "SIGTERM to every process: $WRONG of 8 clients had an error: $WORDS"
 wait "$CLUSTER" || fail "SIGTERM to every process: exit code $?"
@@ -101,8 +103,8 @@ done
 echo "closed standard files: it serves, and ends well"
 
 # Twice means at once: not after the jobs, which have time.
-start_up -tp 2 --drain-timeout 3600 --backend ref --threads 1
-clients_start 8 1000
+start_up -tp 2 --drain-timeout 3600
+clients_start 8 $TOKENS
 since=$(now_ms)
 kill -TERM "$CLUSTER"
 sleep 1.2
@@ -115,8 +117,8 @@ grep -q "coordinator: ended: $WRONG running jobs were lost" "$RUN/log" || fail "
 echo "SIGTERM twice: $WRONG of 8 clients had an error after $LAST_ERROR ms ($WORDS), everything gone after $GONE ms"
 
 # Jobs that take longer than the drain may: their clients hear of it, the group computes them no further, and nothing has to be killed.
-start_up -tp 2 --drain-timeout 0.5 --backend ref --threads 1
-clients_start 12 1000
+start_up -tp 2 --drain-timeout 0.5
+clients_start 12 $TOKENS
 since=$(now_ms)
 kill -TERM "$CLUSTER"
 clients_end "$since"

@@ -19,8 +19,10 @@ healthy() {
   done
   fail "no gateway that serves"
 }
-# stream_start TOKENS: a stream over HTTP, of which something has come. Its end leaves curl's exit code.
+# stream_start TOKENS: a stream over HTTP, of which something has come; steps are held until its end is waited for. Its end leaves curl's
+# exit code.
 stream_start() {
+  hold_steps
   rm -f "$RUN"/stream*
   {
     curl -sS -N -H 'Content-Type: application/json' "$(url)/v1/completions" \
@@ -36,6 +38,7 @@ stream_start() {
 # stream_ends PATTERN: it ends, with [DONE] behind an event that has the pattern
 stream_ends() {
   local since
+  release_steps
   since=$(now_ms)
   while [ ! -e "$RUN/stream.code" ]; do
     ! hung "$since" || fail "the stream does not end"
@@ -65,6 +68,7 @@ served=$(($(now_ms) - since))
 grep -q "the gateway was killed by signal 9 (Killed), starting it again" "$RUN/log" || fail "the log does not say that the gateway was killed"
 for _ in $(seq $LOOKS); do client status --json | grep -q '"running":0,"waiting":0' && break; sleep 0.05; done
 client status --json | grep -q '"running":0,"waiting":0' || fail "the job of a killed gateway still runs"
+release_steps
 
 # A drain, asked of every process at once and again: the stream ends well, new requests are refused, and the coordinator drains last.
 {
@@ -122,6 +126,7 @@ ended_with 0
 echo "gateway stopped: noticed after $noticed ms; ended with it in $(($(now_ms) - since)) ms"
 # Nor at a second request to end, in front of which a job keeps the drain going.
 up_http --http-drain-timeout 3600 --drain-timeout 3600
+hold_steps
 client submit --ignore-eos --n 16 --max-tokens 8000 "count 1 to 40=" >/dev/null 2>&1 &
 for _ in $(seq $LOOKS); do client status --json | grep -q '"running":1' && break; sleep 0.02; done
 kill -STOP "$(pid_of trireme-gateway)"
@@ -129,6 +134,7 @@ kill -TERM "$CLUSTER"
 sleep 1.2
 kill -TERM "$CLUSTER"
 ended_with 1
+release_steps
 # Nor is one waited for that stands still before it has shown anything.
 mkdir "$RUN/bin" && cp "$BIN/trireme" "$BIN"/trireme-{up,coordinator,worker} "$RUN/bin" || fail "no copies of the programs"
 printf '#!/bin/sh\nkill -STOP $$\nexec "%s" "$@"\n' "$BIN/trireme-gateway" >"$RUN/bin/trireme-gateway"

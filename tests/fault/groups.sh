@@ -59,13 +59,14 @@ cp "$1" "$RUN/bin/libtrireme-cuda.so"
 cp "$1" "$RUN/bin/libcuda.so.1"
 export FAKE_FAILS=$RUN/broken
 : >"$RUN/log"
-LD_LIBRARY_PATH=$RUN/bin${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} "$RUN/bin/trireme-up" --model "$MODEL" -dp 2 --backend cuda --quarantine-time 3 >>"$RUN/log" 2>&1 &
+LD_LIBRARY_PATH=$RUN/bin${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} holdable "$RUN/bin/trireme-up" --model "$MODEL" -dp 2 --backend cuda --quarantine-time 3 >>"$RUN/log" 2>&1 &
 CLUSTER=$!
 wait_ready
 groups_ready 2
 clients_start 4 100 # some on each
 touch "$RUN/broken.1"
 await_state 1 quarantined
+release_steps
 client status | grep -q "replica 1 is quarantined: this host: a GPU of replica 1 has failed: rank 0: .*uncorrectable ECC error" || fail "the status does not say what has failed: $(client status)"
 answers "beside a device that has failed"
 for _ in $(seq $LOOKS); do grep -q "cannot be opened" "$RUN/log" && break || sleep 0.05; done

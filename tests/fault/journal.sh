@@ -36,13 +36,15 @@ stop_cluster TERM
 # Killed while they run, and once more behind the restart, in front of the clients' return.
 start_up "${common[@]}" "${kept[@]}" --max-restarts 0
 [ "$(stat -c %a "$RUN/journal")" = 700 ] || fail "others can read the journal"
+hold_steps
 EXTRA='--request-id {} --on-disconnect continue' requests_start first
-requests_run first 12
+requests_run first 16
 dies
 wait
 start_up "${common[@]}" "${kept[@]}"
 grep -qE '(1[0-9]|[5-9]) jobs of the journal continue' "$RUN/log" || fail "no job goes on: $(grep journal "$RUN/log")"
 supervisor_dies
+release_steps
 start_up "${common[@]}" "${kept[@]}"
 asks_again again
 n=$(replayed)
@@ -56,10 +58,12 @@ stop_cluster TERM
 
 # One MPI job that dies with its worker, and one that is started again.
 start_mpi 1 1 "${common[@]}" --journal "$RUN/mpi_journal"
+hold_steps
 EXTRA='--request-id {} --on-disconnect continue' requests_start mpi
-requests_run mpi 12
+requests_run mpi 16
 kill -9 "$(ours | awk '$2 ~ /^trireme-worke/ {print $1}')"
 wait
+release_steps
 start_mpi 1 1 "${common[@]}" --journal "$RUN/mpi_journal"
 asks_again mpi2
 [ "$(replayed)" -ge 5 ] || fail "one MPI job: $(replayed) jobs were run again: the fault came too late"
@@ -68,6 +72,7 @@ stop_cluster USR1
 
 # A supervisor that is lost while it drains: the end was asked for, and clients hear of it instead of waiting for a next start.
 start_up "${common[@]}" --journal "$RUN/drained"
+hold_steps
 TRIREME_RECONNECT_TIMEOUT_MS=600000 client submit --ignore-eos --max-tokens 3000 "count 1 to 40=" >"$RUN/drained.out" 2>"$RUN/drained.err" &
 asking=$!
 for _ in $(seq $LOOKS); do [ -s "$RUN/drained.out" ] && break || sleep 0.05; done
@@ -75,6 +80,7 @@ kill -USR1 "$CLUSTER"
 for _ in $(seq $LOOKS); do grep -q 'SIGUSR1: draining' "$RUN/log" && break || sleep 0.05; done
 kill -9 "$CLUSTER"
 wait $asking && fail "a request ended well without its cluster"
+release_steps
 grep -q "the cluster's supervisor is gone" "$RUN/drained.err" || fail "a client heard something else: $(cat "$RUN/drained.err")"
 nothing_left
 

@@ -57,7 +57,7 @@ all_ends() { # HOW KIND PID
 up() {
   local since other meanwhile
   start_up -tp 2
-  learn_answer 900
+  learn_answer
   group_restarts leader "$(rank_pid 0 0)"
   group_restarts "other worker" "$(rank_pid 0 1)"
   group_restarts mpirun "$(pid_of mpirun)"
@@ -73,6 +73,7 @@ up() {
   kill -9 "$(rank_pid 1 0)"
   [ "$(client submit --temperature 0 "37+48=")" = 85 ] || fail "no answer while one of two groups is away"
   meanwhile=$(($(now_ms) - since))
+  release_steps
   clients_end "$since"
   [ "$RIGHT $(replayed)" = "12 6" ] || fail "$RIGHT of 12 clients were answered ($WORDS), $(replayed) jobs were run again"
   [ "$(rank_pid 0 0) $(epoch_of 0)" = "$other 1" ] || fail "the other group has noticed"
@@ -88,7 +89,7 @@ gives_up() { # WHAT HOW WORDS: HOW is called with the worker's pid
   local since coordinator worker
   coordinator=$(pid_of trireme-coordin)
   worker=$(pid_of trireme-worker)
-  clients_start 8 900
+  clients_start 8 $TOKENS
   kill -STOP "$coordinator"
   since=$(now_ms)
   "$2" "$worker"
@@ -157,7 +158,7 @@ give_up() {
 
 mpi() {
   start_mpi 2 1
-  learn_answer 900
+  learn_answer
   all_ends mpi leader "$(rank_pid 0 0)"
   start_mpi 2 1
   all_ends mpi "other worker" "$(rank_pid 0 1)"

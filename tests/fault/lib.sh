@@ -2,18 +2,20 @@
 # shellcheck shell=bash disable=SC2034
 # Shared by the fault tests: clients that stream in the background, and when things end. Sourced by bash.
 . "$(dirname "$0")/../e2e/lib.sh"
+can_hold_steps
 export XDG_STATE_HOME=$RUN/state
 export XDG_RUNTIME_DIR=$RUN # where `trireme up` keeps its folder: kill -9 leaves that behind
 NUMBER=0
 
 client() { timeout -k 1 "${LIMIT_S:-100}" "$BIN/trireme" "$@"; }
 
-# clients_start N TOKENS [ARGS...]: N streams, and returns when each has received something. Each leaves its answer, its words on stderr,
-# its exit code and the time of its end.
+# clients_start N TOKENS [ARGS...]: N streams, and returns when each has received something. Steps are held from now on, so that none
+# ends before release_steps. Each leaves its answer, its words on stderr, its exit code and the time of its end.
 clients_start() {
   local i tokens=$2
   NUMBER=$1
   shift 2
+  hold_steps
   rm -f "$RUN"/job.*
   for i in $(seq "$NUMBER"); do
     {
@@ -29,15 +31,11 @@ clients_start() {
   fail "the $NUMBER clients did not all begin to receive: $(cat "$RUN"/job.*.err)"
 }
 
-# learn_answer MOST: the whole answer to such a request, once from an undisturbed cluster. Sets TOKENS, from 100 to MOST: as many as take
-# some seconds where the machine is busy, and ranks that wait for each other are slow.
+# learn_answer: the whole answer to such a request, once from an undisturbed cluster. Its TOKENS take longer than any wait where steps are
+# held, and not long otherwise, even where the machine is busy and ranks that wait for each other are slow.
+TOKENS=100
 learn_answer() {
-  local since
-  since=$(now_ms)
-  client submit --ignore-eos --max-tokens 100 --temperature 0 "count 1 to 40=" >/dev/null || fail "no answer from an undisturbed cluster"
-  TOKENS=$((100 * 5000 / ($(now_ms) - since)))
-  [ "$TOKENS" -ge 100 ] || TOKENS=100
-  [ "$TOKENS" -le "$1" ] || TOKENS=$1
+  release_steps
   client submit --ignore-eos --max-tokens $TOKENS --temperature 0 "count 1 to 40=" >"$RUN/whole" || fail "no answer from an undisturbed cluster"
 }
 
@@ -79,9 +77,10 @@ until_lost() {
   LOST=$(($(now_ms) - $1))
 }
 
-# clients_go_on SINCE BEFORE: every client gets the whole answer, though the group that ran its job was lost; BEFORE is what `replayed` said
+# clients_go_on SINCE BEFORE: steps are held no longer, and every client gets the whole answer, though the group that ran its job was lost; BEFORE is what `replayed` said
 # in front of the fault. Sets REPLAYED (jobs that were given to a group again since).
 clients_go_on() {
+  release_steps
   clients_end "$1"
   [ "$WRONG" = 0 ] || fail "$WRONG of $NUMBER clients had an error: $WORDS"
   REPLAYED=$(($(replayed) - $2))
@@ -123,8 +122,9 @@ coordinator_again() {
   fail "no coordinator comes back"
 }
 
-# serves_again SINCE: the cluster gives the right answer after the fault. Sets SERVED (ms).
+# serves_again SINCE: steps are held no longer, and the cluster gives the right answer after the fault. Sets SERVED (ms).
 serves_again() {
+  release_steps
   while [ "$(LIMIT_S=20 client submit --temperature 0 "37+48=" 2>/dev/null)" != 85 ]; do
     ! hung "$1" || fail "no right answer after the fault"
     sleep 0.05

@@ -3,7 +3,8 @@
 # Shared by the fault tests: many kinds of requests, what each client is told, and whether that is what it is told undisturbed. Sourced
 # behind lib.sh.
 words="pod kit ru lo mav bex tun sir wa hob jel cad nim vor pex dul zam fo gir tek lub" # a long prompt
-common=(--deterministic --threads 1 --backend cpu --max-model-len 4096 --max-num-seqs 24)
+# All of them run at once in SLOTS sequences: 16 have tokens to stream then, and the others are two beam searches and one that does not stream.
+common=(--deterministic --threads 1 --backend cpu --max-model-len 4096 --max-num-seqs "${SLOTS:-40}")
 
 # One request's arguments on each line, with the prompt behind a tab.
 cat >"$RUN/requests" <<EOF
@@ -63,7 +64,7 @@ requests_start() { # OUT; EXTRA says more arguments of each, with {} for its num
     client submit --json "${args[@]}" ${EXTRA:+${EXTRA//\{\}/$(printf %032x $i)}} "$prompt" >"$RUN/$1/$i" 2>"$RUN/$1/$i.err" &
   done <"$RUN/requests"
 }
-# Returns when so many of the requests have tokens.
+# Returns when so many of the requests have tokens, of which up to 16 do while steps are held.
 requests_run() { # OUT N
   for _ in $(seq $LOOKS); do
     [ "$(grep -ls '"token_ids":\[[0-9]' "$RUN/$1"/* | wc -l)" -ge "$2" ] && return

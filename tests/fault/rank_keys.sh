@@ -32,7 +32,7 @@ own_key_alone() {
 
 start_up -tp 2 --replicas 2
 groups_ready 2
-learn_answer 300
+learn_answer
 BOOT=$(echo "$RUN"/trireme-up-*/boot)
 [ "$(stat -c %a "$BOOT")" = 600 ] || fail "the mode of the boot file is $(stat -c %a "$BOOT")"
 before=$(ranks)
@@ -50,6 +50,7 @@ told 1.0 0.0 99 "$key"
 told 0.1 0.1 2 "refused: the replica was not started with this epoch"
 told 0.1 0.1 18446744073709551615 "refused: the replica was not started with this epoch"
 told 0.1 0.1 1 "refused: this rank of the replica has registered over another connection"
+release_steps
 clients_end "$SINCE"
 [ "$WRONG" = 0 ] || fail "$WRONG clients had an error: $WORDS"
 [ "$(ranks)" = "$before" ] || fail "groups were lost: $before, now $(ranks)"

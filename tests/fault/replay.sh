@@ -11,6 +11,8 @@ runs_again() { # BEFORE LEAST
   [ $n -ge "$2" ] || fail "$n jobs were run again, not $2: the fault came too late"
   echo $n
 }
+# shellcheck disable=SC2317 # until_holds runs it
+have_run_again() { [ "$(replayed)" -ge "$1" ]; } # LEAST
 
 start_up "${common[@]}" --log-level debug
 requests_start whole
@@ -18,28 +20,33 @@ requests_end whole
 grep -q '"finish_reason":"stop"' "$RUN/whole/15.told" || fail "no stop string was found: $(cat "$RUN/whole/15.told")"
 
 # Twice under the same jobs: then each runs alone.
+hold_steps
 requests_start twice
 requests_run twice 16
 epoch=$(epoch_of 0)
 kill -9 "$(rank_pid 0 0)"
 until_lost "$(now_ms)" "$epoch"
 groups_ready 1
+until_holds "the jobs do not run again" have_run_again 16
 kill -9 "$(rank_pid 0 0)"
+release_steps
 requests_end twice
-n=$(runs_again 0 24)
-[ "$(grep -c 'runs again, on replica 0 .* alone, after' "$RUN/log")" -ge 8 ] || fail "no jobs ran alone"
+n=$(runs_again 0 32)
+[ "$(grep -c 'runs again, on replica 0 .* alone, after' "$RUN/log")" -ge 16 ] || fail "not all jobs ran alone"
 echo "one group, killed twice: $n times a request was run again, all ended as undisturbed"
 stop_cluster TERM
 
 start_up "${common[@]}" -dp 2
 groups_ready 2
+hold_steps
 requests_start two
 requests_run two 16
 kill -9 "$(rank_pid 0 0)"
 sleep 0.2
 kill -9 "$(rank_pid 1 0)"
+release_steps
 requests_end two
-n=$(runs_again 0 6)
+n=$(runs_again 0 16)
 groups_ready 2
 echo "two groups, both killed: $n times a request was run again, all ended as undisturbed"
 stop_cluster TERM

@@ -50,7 +50,7 @@ comes_back() { # the coordinator
 }
 
 start_up -tp 2
-learn_answer 900
+learn_answer
 restarts leader "$(rank_pid 0 0)" 0
 restarts "other worker" "$(rank_pid 0 1)" 1
 comes_back

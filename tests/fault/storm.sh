@@ -17,6 +17,8 @@ if [ ! "${OWN_MOUNTS-}" ]; then
 fi
 # shellcheck source=/dev/null
 . "$(dirname "$0")/lib.sh"
+# shellcheck disable=SC2034
+SLOTS=24 # some wait where a group is away
 # shellcheck source=/dev/null
 . "$(dirname "$0")/many_kinds.sh"
 # shellcheck source=/dev/null

@@ -21,7 +21,7 @@
 #include "base/version.h"
 #include "base/wait.h"
 
-enum { CONNECT_MS = 3000, ANSWER_MS = 5000, LINGER_MS = 300, KEY_BYTES = 32, CHUNK = 1 << 20 };
+enum { CONNECT_MS = 60000, ANSWER_MS = 60000, LINGER_MS = 300, KEY_BYTES = 32, CHUNK = 1 << 20 };
 
 typedef struct name {
   unsigned replica, rank;

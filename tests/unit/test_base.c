@@ -106,9 +106,11 @@ START_TEST(error_keeps_the_first_reason) {
   ck_assert_str_eq(tri_error_field_beside(&e), "");
   snprintf(e.message, sizeof e.message, "backends: none");
   ck_assert_str_eq(tri_error_field_beside(&e), "backend");
+  snprintf(e.message, sizeof e.message, "a/b.json: backend: must be an object");
+  ck_assert_str_eq(tri_error_field_beside(&e), "");
   snprintf(e.field, sizeof e.field, "memory"); /* no option has that name */
   ck_assert_str_eq(tri_error_field_beside(&e), "");
-  char long_path[1000], end[210];
+  char long_path[1000], end[TRI_ERROR_MESSAGE / 2 + 10];
   memset(long_path, 'p', sizeof long_path);
   strcpy(long_path + sizeof long_path - 6, "/name");
   memset(e.message, 'm', sizeof e.message - 1); /* both too long: the end of the path, the beginning of the message */

@@ -51,6 +51,16 @@ START_TEST(no_line_without_work) {
 }
 END_TEST
 
+/* An encoder's line has its texts, and neither draws nor a KV cache. */
+START_TEST(line_of_an_encoder) {
+  char line[TRI_THROUGHPUT_LINE];
+  tri_throughput t = {.since_ns = 0};
+  tri_core_load load = {.encoder = true, .prompt_tokens = 50, .running = 2, .kv_blocks = 10, .kv_blocks_used = 5};
+  ck_assert(tri_throughput_text(&t, &load, 10 * second, line));
+  ck_assert_str_eq(line, "texts 5.0 tokens/s, 2 running, 0 waiting");
+}
+END_TEST
+
 START_TEST(load_of_a_core) {
   struct world *w = world_create(1);
   tri_core_load load;
@@ -72,6 +82,7 @@ Suite *suite_core_throughput(void) {
   TCase *c = add_case(s, "lines");
   tcase_add_test(c, rates_of_ten_seconds);
   tcase_add_test(c, no_line_without_work);
+  tcase_add_test(c, line_of_an_encoder);
   tcase_add_test(c, load_of_a_core);
   return s;
 }

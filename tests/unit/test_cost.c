@@ -270,7 +270,7 @@ START_TEST(rates_by_rows) {
 }
 END_TEST
 
-/* Products as they are timed now: more rows make more of each weight that is read. */
+/* Products as they are timed now; how fast they are depends on what else the machine does. */
 START_TEST(rates_of_this_host) {
   tri_cost_share s = {.dense_bytes = 1 << 24,
                       .sample = {.gemms = {{1024, 512, TRI_BF16, false}, {512, 1024, TRI_I8, true}},
@@ -283,7 +283,6 @@ START_TEST(rates_of_this_host) {
   tri_error err = {0};
   ck_assert_msg(tri_machine_measure(&s, 1, 0, &f, &err) == TRI_OK, "%s", err.message);
   for (int i = 0; i < TRI_CPU_GEMM_ROWS; i++) ck_assert(isfinite(f.ops.gemms[i]) && f.ops.gemms[i] > 0);
-  ck_assert(f.ops.gemms[TRI_CPU_GEMM_ROWS - 1] > f.ops.gemms[0]);
   ck_assert(f.ops.attention > 0 && f.ops.queries > 0 && f.ops.op_s > 0 && f.ops.element_s > 0);
   tri_machine m = tri_machine_make(f.best, NULL, 1);
   tri_machine_take_ops(&m, &f.ops);

@@ -20,7 +20,7 @@
 
 Suite *suite_http_conn(void);
 
-enum { FLOOD_BYTES = 64 * 1024, WAIT_MS = 5000 };
+enum { FLOOD_BYTES = 64 * 1024, WAIT_MS = 60000 }; /* WAIT_MS ends what hangs */
 
 typedef struct world {
   http_server *server;
@@ -198,6 +198,13 @@ static void await(atomic_int *count, int value) {
   ck_assert_int_eq(atomic_load(count), value);
 }
 
+/* Waits until the server has read what came before: it looks at all sockets between two ticks. */
+static void await_reads(world *w) {
+  int until = atomic_load(&w->all_ticks) + 3;
+  for (int i = 0; i < WAIT_MS && atomic_load(&w->all_ticks) < until; i++) usleep(1000);
+  ck_assert_int_ge(atomic_load(&w->all_ticks), until);
+}
+
 START_TEST(in_order) {
   static world w; /* its thread goes on where a test fails */
   char text[4096];
@@ -287,9 +294,9 @@ START_TEST(hang_up) {
     static const struct linger at_once = {.l_onoff = 1};
     int fd = dial(&w);
     say(fd, "GET /never HTTP/1.1\r\nHost: a\r\n\r\n");
-    usleep(50000);
+    await_reads(&w);
     if (ahead) say(fd, "GET /p HTTP/1.1\r\nHost: a\r\n\r\n");
-    usleep(50000);
+    await_reads(&w);
     setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
     close(fd);
     await(&w.closed, 3 + ahead);
@@ -342,19 +349,19 @@ START_TEST(room_for_new_ones) {
   hear(trusted, "\r\n\r\n/p", text, sizeof text);
   int silent = dial(&w), half = dial(&w);
   say(half, "GET /p HT");
-  usleep(20000);
+  await_reads(&w);
   int first = dial(&w);
   ck_assert_int_le(hear(silent, NULL, text, sizeof text), 0);
   say(first, "GET /never HTTP/1.1\r\nHost: a\r\n\r\n");
-  usleep(20000);
+  await_reads(&w);
   int second = dial(&w);
   ck_assert_int_le(hear(half, NULL, text, sizeof text), 0); /* younger than the trusted one */
   say(second, "GET /never HTTP/1.1\r\nHost: a\r\n\r\n");
-  usleep(20000);
+  await_reads(&w);
   int third = dial(&w);
   ck_assert_int_le(hear(trusted, NULL, text, sizeof text), 0);
   say(third, "GET /never HTTP/1.1\r\nHost: a\r\n\r\n");
-  usleep(20000);
+  await_reads(&w);
   int beyond = dial(&w);
   hear(beyond, NULL, text, sizeof text);
   ck_assert_msg(!strncmp(text, "HTTP/1.1 503 ", 13), "%s", text);
@@ -390,7 +397,7 @@ START_TEST(room_for_unfinished_ones) {
     for (int i = 0; i < 3; i++) {
       all[i] = dial_from(&w, k ? 1 : 2 + (unsigned)i);
       say(all[i], heads[k]);
-      usleep(20000);
+      await_reads(&w);
     }
     ck_assert_msg(is_answered(&w), "%s", heads[k]);
     hear(all[0], NULL, text, sizeof text);
@@ -410,12 +417,12 @@ START_TEST(room_by_address) {
   for (int i = 0; i < 3; i++) {
     all[i] = dial_from(&w, hosts[i]);
     say(all[i], "POST /e HTTP/1.1\r\nHost: a\r\nAuthorization: x\r\nContent-Length: 2\r\n\r\n1");
-    usleep(20000);
+    await_reads(&w);
   }
   int first = dial(&w);
   ck_assert_int_le(hear(all[1], NULL, text, sizeof text), 0);
   say(first, "POST /e HTTP/1.1\r\nHost: a\r\nAuthorization: x\r\nContent-Length: 2\r\n\r\n1");
-  usleep(20000);
+  await_reads(&w);
   ck_assert(!is_answered(&w));
   say(all[0], "2");
   hear(all[0], "\r\n\r\n12", text, sizeof text);
@@ -527,7 +534,7 @@ START_TEST(drains) {
   say(idle, "GET /p HTTP/1.1\r\nHost: a\r\n\r\n");
   hear(idle, "\r\n\r\n/p", text, sizeof text);
   say(busy, "POST /e HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nab");
-  usleep(20000); /* its head has been read */
+  await_reads(&w); /* its head has been read */
   drain(&w);
   ck_assert_int_eq(hear(idle, NULL, text, sizeof text), 0);
   say(busy, "c");

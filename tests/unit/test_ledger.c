@@ -40,7 +40,7 @@ static tri_status make(const struct ledger_case *k, int64_t memory, int64_t kv_b
 static int64_t fixed(const tri_ledger *l) { return (int64_t)(l->weights + l->activations + l->workspace + l->reserve); }
 
 static const char *const models[] = {"llama", "mixtral_odd", "deepseek_v3", "bert"};
-enum { DEEPSEEK = 2 };
+enum { DEEPSEEK = 2, ENCODER = 3 };
 
 /* The longest length is found from any bound on, also from the greatest number. */
 START_TEST(longest_lengths) {
@@ -75,7 +75,8 @@ START_TEST(kv_gets_what_is_left) {
   /* Exactly enough, and a byte less. */
   ck_assert_int_eq(make(&k, fixed(&device) + kv, kv, true, &l, &err), TRI_OK);
   ck_assert_int_eq(make(&k, fixed(&device) + kv - 1, kv, true, &l, &err), TRI_NO_CAPACITY);
-  const char *const lines[] = {"weights ", "activations ", "workspace ", "reserve ", "KV cache ", "may use"};
+  const char *const lines[] = {
+      "weights ", "activations ", "workspace ", "reserve ", _i == ENCODER ? "K and V " : "KV cache ", "may use"};
   for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
     ck_assert_msg(strstr(err.message, lines[i]) != NULL, "no %sin: %s", lines[i], err.message);
   ck_assert_int_eq(make(&k, fixed(&host) + kv, kv, false, &l, &err), TRI_OK);
@@ -95,7 +96,8 @@ START_TEST(kv_gets_what_is_left) {
     ck_assert_int_eq((int64_t)l.kv, one);
     ck_assert_int_eq(make(&k, least - 1, 0, on_device, &l, &err), TRI_NO_CAPACITY);
     ck_assert_str_eq(err.field, "memory");
-    ck_assert_ptr_nonnull(strstr(err.message, " for one sequence of max_model_len 64 exceed the "));
+    ck_assert_ptr_nonnull(strstr(err.message, _i == ENCODER ? " for one text of max_model_len 64"
+                                                            : " for one sequence of max_model_len 64"));
   }
   /* A size that was given and holds less is refused with the one that would do. */
   char option[140];
@@ -610,11 +612,41 @@ START_TEST(memory_in_words) {
 }
 END_TEST
 
+/* The longest refusal there can be is not cut, and has its most important numbers first. */
+START_TEST(longest_refusal) {
+  enum { MORE = 64 }; /* what callers may put before it, as a rank's number */
+  const size_t most = (size_t)1 << 60;
+  tri_ledger l = {.weights = most,
+                  .streams = true,
+                  .streamed = SIZE_MAX,
+                  .reads = most,
+                  .hot = most,
+                  .activations = most,
+                  .workspace = most,
+                  .reserve = _i ? most : 0,
+                  .all2all = most,
+                  .kv = most,
+                  .host_kv = most};
+  tri_ledger_advice a = {INT_MAX, INT_MAX - 1, true, INT_MAX, true};
+  static const char first[] = "8796093022208.0 MiB exceed the 4398046511104.0 MiB that this rank may use: weights ";
+  static const char last[] = ", more ranks (-tp, -pp) or more memory";
+  tri_error err = {0};
+  ck_assert_int_eq(tri_ledger_refuse(&l, INT64_MAX / 2, INT_MAX, &err), TRI_NO_CAPACITY);
+  tri_ledger_advise(&a, &err);
+  size_t len = strlen(err.message);
+  ck_assert_uint_lt(len, TRI_ERROR_MESSAGE - MORE);
+  ck_assert_msg(!strncmp(err.message, first, sizeof first - 1), "%s", err.message);
+  ck_assert_msg(!strcmp(err.message + len - (sizeof last - 1), last), "%s", err.message);
+  ck_assert_ptr_nonnull(strstr(err.message, _i ? " + reserve " : " + KV blocks of preempted sequences "));
+}
+END_TEST
+
 Suite *suite_ledger(void) {
   Suite *s = suite_create("ledger");
   TCase *c = tcase_create("ledger");
   tcase_add_loop_test(c, type_of_rows, 0, 12);
   tcase_add_test(c, latents_in_blocks);
+  tcase_add_loop_test(c, longest_refusal, 0, 2);
   tcase_add_test(c, longest_lengths);
   tcase_add_loop_test(c, kv_gets_what_is_left, 0, sizeof models / sizeof *models);
   tcase_add_test(c, limits_by_default);

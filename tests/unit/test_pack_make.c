@@ -371,7 +371,7 @@ START_TEST(the_second_sees_the_first_write) {
   pid_t pids[2];
   start_two(&k, 3, pids);
   for (int writes = 1; writes < 4; writes++) {
-    for (int i = 0; i < 5000 && atomic_load(&disk->others) < writes; i++) usleep(1000);
+    for (int i = 0; i < 60000 && atomic_load(&disk->others) < writes; i++) usleep(1000);
     usleep(30000);
     ck_assert_int_eq(atomic_load(&disk->others), writes);
     ck_assert_int_eq(utimensat(AT_FDCWD, k.part, NULL, 0), 0);
@@ -406,7 +406,7 @@ START_TEST(the_second_sees_another_file_written) {
     int before = atomic_load(&disk->others);
     usleep(20000); /* file systems count time in ticks */
     atomic_store(&disk->allowed, part);
-    for (int i = 0; i < 5000 && atomic_load(&disk->others) == before; i++) usleep(1000);
+    for (int i = 0; i < 60000 && atomic_load(&disk->others) == before; i++) usleep(1000);
     ck_assert_int_gt(atomic_load(&disk->others), before);
   }
   atomic_store(&disk->allowed, KIT_PARTS);

@@ -2,6 +2,7 @@
 #include "text/tokenizer/config.h"
 
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -32,6 +33,24 @@ tok_field tok_field_at(const tok_field *array, size_t i) {
   return child(array, tri_json_at(array->node, i), suffix);
 }
 
+tri_status tok_field_fail(const tok_field *f, tri_status st, tri_error *err, const char *fmt, ...) {
+  char what[TRI_ERROR_MESSAGE];
+  va_list args;
+  va_start(args, fmt);
+  vsnprintf(what, sizeof what, fmt, args);
+  va_end(args);
+  return tri_fail(err, st, f->path, "%s%s%s", f->path, f->path[0] ? ": " : "", what);
+}
+
+tri_status tok_field_wrong(const tok_field *f, const char *expected, tri_error *err) {
+  static const char *const kinds[] = {
+      [TRI_JSON_NULL] = "null",       [TRI_JSON_BOOL] = "a boolean",  [TRI_JSON_INT] = "an integer",
+      [TRI_JSON_REAL] = "a fraction", [TRI_JSON_STRING] = "a string", [TRI_JSON_ARRAY] = "an array",
+      [TRI_JSON_OBJECT] = "an object"};
+  const char *is = f->node ? kinds[tri_json_kind_of(f->node)] : "missing";
+  return tok_field_fail(f, TRI_CORRUPT, err, "must be %s, and is %s", expected, is);
+}
+
 tri_status tok_field_no_memory(const tok_field *f, tri_error *err) {
   return tok_field_fail(f, TRI_NO_MEMORY, err, "no memory for the tokenizer");
 }
@@ -52,20 +71,20 @@ static tri_status check_key(void *ctx, const char *key, const tri_json *value) {
 }
 
 tri_status tok_field_object(const tok_field *f, const char *allowed, tri_error *err) {
-  if (tri_json_kind_of(f->node) != TRI_JSON_OBJECT) return tok_field_fail(f, TRI_CORRUPT, err, "must be an object");
+  if (tri_json_kind_of(f->node) != TRI_JSON_OBJECT) return tok_field_wrong(f, "an object", err);
   struct allowed_keys c = {f, NULL, allowed, err};
   return tri_json_each(f->node, check_key, &c);
 }
 
 tri_status tok_field_array(const tok_field *f, tri_error *err) {
-  if (tri_json_kind_of(f->node) != TRI_JSON_ARRAY) return tok_field_fail(f, TRI_CORRUPT, err, "must be an array");
+  if (tri_json_kind_of(f->node) != TRI_JSON_ARRAY) return tok_field_wrong(f, "an array", err);
   return TRI_OK;
 }
 
 tri_status tok_field_string(const tok_field *f, const char **out, size_t *len, tri_error *err) {
   size_t n;
   const char *s = tri_json_as_str(f->node, &n);
-  if (!s) return tok_field_fail(f, TRI_CORRUPT, err, "must be a string");
+  if (!s) return tok_field_wrong(f, "a string", err);
   if (!len && strlen(s) != n) return tok_field_fail(f, TRI_CORRUPT, err, "must not hold a NUL character");
   *out = s;
   if (len) *len = n;
@@ -75,7 +94,7 @@ tri_status tok_field_string(const tok_field *f, const char **out, size_t *len, t
 tri_status tok_field_bool(const tok_field *object, const char *key, bool *out, tri_error *err) {
   tok_field f = tok_field_get(object, key);
   if (tok_field_is_null(&f) || tri_json_as_bool(f.node, out)) return TRI_OK;
-  return tok_field_fail(&f, TRI_CORRUPT, err, "must be true or false");
+  return tok_field_wrong(&f, "true or false", err);
 }
 
 tri_status tok_field_char(const tok_field *f, const char **out, size_t *len, tri_error *err) {
@@ -94,7 +113,7 @@ tri_status tok_field_count(const tok_field *f, uint64_t *out, tri_error *err) {
 
 tri_status tok_field_id(const tok_field *f, uint32_t limit, uint32_t *out, tri_error *err) {
   int64_t id;
-  if (!tri_json_as_int(f->node, &id)) return tok_field_fail(f, TRI_CORRUPT, err, "must be a token id");
+  if (!tri_json_as_int(f->node, &id)) return tok_field_wrong(f, "a token id", err);
   if (id < 0 || id >= (int64_t)limit)
     return tok_field_fail(f, TRI_OUT_OF_RANGE, err, "token id %lld is not within 0..%lu", (long long)id,
                           (unsigned long)limit - 1);
@@ -106,8 +125,7 @@ tri_status tok_field_id(const tok_field *f, uint32_t limit, uint32_t *out, tri_e
 tri_status tok_field_type(const tok_field *object, const void *table, size_t count, size_t size, const char *what,
                           size_t *row, tri_error *err) {
   const char *name;
-  if (tri_json_kind_of(object->node) != TRI_JSON_OBJECT)
-    return tok_field_fail(object, TRI_CORRUPT, err, "must be an object or null");
+  if (tri_json_kind_of(object->node) != TRI_JSON_OBJECT) return tok_field_wrong(object, "an object or null", err);
   tok_field type = tok_field_get(object, "type");
   TRI_CHECK(tok_field_string(&type, &name, NULL, err));
   for (*row = 0; *row < count; ++*row) {

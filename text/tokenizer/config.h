@@ -28,8 +28,12 @@ tok_field tok_field_at(const tok_field *array, size_t i);
 
 static inline bool tok_field_is_null(const tok_field *f) { return tri_json_kind_of(f->node) == TRI_JSON_NULL; }
 
-/* Fills err (first one wins) with the field's path; for readers that found something wrong with the value itself. */
-#define tok_field_fail(f, status, err, ...) tri_fail((err), (status), (f)->path, __VA_ARGS__)
+/* Fills err (first one wins) with the field's path, which the message begins with; for readers that found something
+ * wrong with the value itself. Returns the status. */
+tri_status tok_field_fail(const tok_field *f, tri_status st, tri_error *err, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+/* Says what the value must be ("an object"), and what it is. Returns TRI_CORRUPT. */
+tri_status tok_field_wrong(const tok_field *f, const char *expected, tri_error *err);
 tri_status tok_field_no_memory(const tok_field *f, tri_error *err);
 
 /* f is an object whose keys are all words of `allowed`. */

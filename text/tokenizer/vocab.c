@@ -111,7 +111,7 @@ static tri_status load_token(void *ctx, const char *key, const tri_json *value) 
 }
 
 tri_status tok_vocab_load(tok_vocab *v, const tok_field *f, tri_error *err) {
-  if (tri_json_kind_of(f->node) != TRI_JSON_OBJECT) return tok_field_fail(f, TRI_CORRUPT, err, "must be an object");
+  if (tri_json_kind_of(f->node) != TRI_JSON_OBJECT) return tok_field_wrong(f, "an object", err);
   struct vocab_loader l = {.field = f, .vocab = v, .err = err};
   tri_status st = tri_buf_reserve(&l.text, 1); /* so that an empty token has an address */
   if (st == TRI_OK) st = tri_json_each(f->node, load_token, &l);

@@ -120,7 +120,12 @@ static tri_status look_at_rank(struct plan *p, const struct plan_rank *r, tri_ba
   size_t dram = device ? tri_offload_place(tiers, &m, count_readers(p, r), room, in_dram) : 0;
   count_tiers(p, r, dram, stage);
   wc.tiers = tiers;
-  if (dram < tiers->streamed) TRI_TRY(look_at_files(p, &wc, in_dram, rooms, err));
+  if (dram < tiers->streamed && (st = look_at_files(p, &wc, in_dram, rooms, err)) != TRI_OK) {
+    if (device)
+      tri_error_add(err, "; %.1f of the %.1f MiB that are streamed have room in host memory%s", (double)dram / 0x1p20,
+                    (double)tiers->streamed / 0x1p20, tri_offload_spares(&p->offload));
+    goto cleanup;
+  }
 cleanup:
   tri_free(in_dram);
   tri_tiers_free(tiers);

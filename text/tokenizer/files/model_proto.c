@@ -78,7 +78,7 @@ typedef struct reading {
 } reading;
 
 static tri_status refuse(reading *r, tri_status st, const char *what) {
-  return tri_fail(r->err, st, r->name, "%s", what);
+  return tri_fail(r->err, st, r->name, "%s%s%s", r->name, r->name[0] ? ": " : "", what);
 }
 
 /* A field that a message is read for; others are passed over. */
@@ -218,7 +218,8 @@ tri_status tok_model_proto_read(tok_model_proto *m, const char *data, size_t len
   m->model_type = 1;
   m->add_dummy_prefix = m->remove_extra_whitespaces = m->escape_whitespaces = true;
   TRI_CHECK(READ_MESSAGE(&r, all, "", counted));
-  if (!m->count) return tri_fail(err, TRI_CORRUPT, "pieces", "there are none: is this a file of SentencePiece?");
+  if (!m->count)
+    return tri_fail(err, TRI_CORRUPT, "pieces", "pieces: there are none: is this a file of SentencePiece?");
   m->pieces = tri_calloc(m->count, sizeof *m->pieces);
   if (!m->pieces) return tri_fail(err, TRI_NO_MEMORY, "pieces", "no memory for the tokenizer");
   return READ_MESSAGE(&r, all, "", fields);

@@ -108,15 +108,13 @@ tri_status tok_added_list_read(tok_added_list *l, const tok_release *release, tr
   reading r = {.list = l, .err = err, .field = {.path = "added_tokens.json"}};
   if (tri_json_kind_of(release->added) != TRI_JSON_NULL) {
     r.field.node = release->added;
-    if (tri_json_kind_of(release->added) != TRI_JSON_OBJECT)
-      return tok_field_fail(&r.field, TRI_CORRUPT, err, "must be an object");
+    if (tri_json_kind_of(release->added) != TRI_JSON_OBJECT) return tok_field_wrong(&r.field, "an object", err);
     TRI_CHECK(tri_json_each(release->added, read_pair, &r));
   }
   tok_field config = {.node = release->config, .path = "tokenizer_config.json"};
   r.field = tok_field_get(&config, "added_tokens_decoder");
   if (tok_field_is_null(&r.field)) return TRI_OK;
-  if (tri_json_kind_of(r.field.node) != TRI_JSON_OBJECT)
-    return tok_field_fail(&r.field, TRI_CORRUPT, err, "must be an object");
+  if (tri_json_kind_of(r.field.node) != TRI_JSON_OBJECT) return tok_field_wrong(&r.field, "an object", err);
   return tri_json_each(r.field.node, read_entry, &r);
 }
 

@@ -86,7 +86,7 @@ static bool is_blank(const char *p, const char *end) { return p == end || (end -
 static tri_status refuse(size_t number, tri_status st, const char *what, tri_error *err) {
   char field[32];
   snprintf(field, sizeof field, "line %zu", number);
-  return tri_fail(err, st, field, "%s", what);
+  return tri_fail(err, st, field, "%s: %s", field, what);
 }
 
 static tri_status take_line(tok_byte_pieces *pieces, const line *l, size_t number, tri_buf *bytes, tri_error *err) {

@@ -7,7 +7,7 @@ static const tok_model_type *const models[] = {&tok_model_bpe, &tok_model_wordpi
                                                &tok_model_wordlevel};
 
 tri_status tok_model_find(const tok_field *f, const tok_model_type **out, tri_error *err) {
-  if (tri_json_kind_of(f->node) != TRI_JSON_OBJECT) return tok_field_fail(f, TRI_CORRUPT, err, "must be an object");
+  if (tri_json_kind_of(f->node) != TRI_JSON_OBJECT) return tok_field_wrong(f, "an object", err);
   tok_field type = tok_field_get(f, "type");
   const char *name = NULL;
   if (!tok_field_is_null(&type)) TRI_CHECK(tok_field_string(&type, &name, NULL, err));
