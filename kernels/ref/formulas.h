@@ -13,7 +13,6 @@
 #define TRI_FORMULA static inline
 #endif
 
-/* Not of SWIGLU_OAI, which needs both halves. */
 /* Elements of a value in a row, what it is multiplied with, and the elements of a row. */
 TRI_FORMULA int tri_append_value_dim(const tri_qkv_rope_append_args *a) {
   return a->value_dim ? a->value_dim : a->head_dim;
@@ -25,6 +24,7 @@ TRI_FORMULA int tri_append_width(const tri_qkv_rope_append_args *a) {
   return (a->num_heads + a->num_kv_heads) * a->head_dim + a->num_kv_heads * tri_append_value_dim(a);
 }
 
+/* Not of SWIGLU_OAI, which needs both halves. */
 TRI_FORMULA double tri_formula_act(tri_act act, double x) {
   switch (act) {
   case TRI_ACT_NONE: return x;

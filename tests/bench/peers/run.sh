@@ -68,6 +68,64 @@ shape v2-lite '{"architectures":["DeepseekV3ForCausalLM"],"model_type":"deepseek
   "norm_topk_prob":false,"scoring_func":"sigmoid","routed_scaling_factor":1.0,"vocab_size":102400,"max_position_embeddings":163840,
   "rope_theta":10000,"rope_scaling":{"type":"yarn","factor":40,"mscale":0.707,"mscale_all_dim":0.707,"beta_fast":32,"beta_slow":1,
   "original_max_position_embeddings":4096},"rms_norm_eps":1e-06,"hidden_act":"silu","tie_word_embeddings":false,"torch_dtype":"bfloat16"}'
+shape gemma3-27b '{"torch_dtype":"bfloat16","architectures":["Gemma3ForCausalLM"],"model_type":"gemma3_text","hidden_size":5376,"intermediate_size":21504,
+  "num_hidden_layers":62,"num_attention_heads":32,"num_key_value_heads":16,"head_dim":128,"sliding_window":1024,"sliding_window_pattern":6,
+  "layer_types":["sliding_attention","sliding_attention","sliding_attention","sliding_attention","sliding_attention","full_attention",
+  "sliding_attention","sliding_attention","sliding_attention","sliding_attention","sliding_attention","full_attention","sliding_attention",
+  "sliding_attention","sliding_attention","sliding_attention","sliding_attention","full_attention","sliding_attention","sliding_attention",
+  "sliding_attention","sliding_attention","sliding_attention","full_attention","sliding_attention","sliding_attention","sliding_attention",
+  "sliding_attention","sliding_attention","full_attention","sliding_attention","sliding_attention","sliding_attention","sliding_attention",
+  "sliding_attention","full_attention","sliding_attention","sliding_attention","sliding_attention","sliding_attention","sliding_attention",
+  "full_attention","sliding_attention","sliding_attention","sliding_attention","sliding_attention","sliding_attention","full_attention",
+  "sliding_attention","sliding_attention","sliding_attention","sliding_attention","sliding_attention","full_attention","sliding_attention",
+  "sliding_attention","sliding_attention","sliding_attention","sliding_attention","full_attention","sliding_attention","sliding_attention"],
+  "vocab_size":262208,"query_pre_attn_scalar":168,"rope_theta":1000000.0,"rope_local_base_freq":10000.0,
+  "rope_scaling":{"rope_type":"linear","factor":8.0},"rms_norm_eps":1e-06,"hidden_activation":"gelu_pytorch_tanh",
+  "max_position_embeddings":131072,"attention_bias":false,"tie_word_embeddings":true,"attn_logit_softcapping":null,
+  "final_logit_softcapping":null}'
+shape mistral-small-24b '{"torch_dtype":"bfloat16","architectures":["MistralForCausalLM"],"model_type":"mistral","hidden_size":5120,"intermediate_size":32768,
+  "num_hidden_layers":40,"num_attention_heads":32,"num_key_value_heads":8,"head_dim":128,"vocab_size":131072,"rope_theta":100000000.0,
+  "rms_norm_eps":1e-05,"hidden_act":"silu","max_position_embeddings":32768,"sliding_window":null,"tie_word_embeddings":false}'
+shape gemma4-26b '{"attention_bias":false,"attention_k_eq_v":true,"enable_moe_block":true,"final_logit_softcapping":30.0,"global_head_dim":512,
+  "head_dim":256,"hidden_activation":"gelu_pytorch_tanh","hidden_size_per_layer_input":0,"max_position_embeddings":262144,
+  "model_type":"gemma4_text","moe_intermediate_size":704,"num_experts":128,"num_kv_shared_layers":0,"rms_norm_eps":1e-06,
+  "rope_parameters":{"full_attention":{"partial_rotary_factor":0.25,"rope_theta":1000000.0,"rope_type":"proportional"},
+  "sliding_attention":{"rope_theta":10000.0,"rope_type":"default"}},"sliding_window":1024,"tie_word_embeddings":true,"top_k_experts":8,
+  "use_bidirectional_attention":"vision","use_double_wide_mlp":false,"vocab_size":262144,"vocab_size_per_layer_input":262144,
+  "hidden_size":2816,"num_hidden_layers":30,"num_attention_heads":16,"num_key_value_heads":8,"num_global_key_value_heads":2,
+  "intermediate_size":2112,"layer_types":["sliding_attention","sliding_attention","sliding_attention","sliding_attention",
+  "sliding_attention","full_attention","sliding_attention","sliding_attention","sliding_attention","sliding_attention","sliding_attention",
+  "full_attention","sliding_attention","sliding_attention","sliding_attention","sliding_attention","sliding_attention","full_attention",
+  "sliding_attention","sliding_attention","sliding_attention","sliding_attention","sliding_attention","full_attention","sliding_attention",
+  "sliding_attention","sliding_attention","sliding_attention","sliding_attention","full_attention"],"torch_dtype":"bfloat16",
+  "architectures":["Gemma4ForCausalLM"]}'
+shape glm45-air-24 '{"torch_dtype":"bfloat16","architectures":["Glm4MoeForCausalLM"],"model_type":"glm4_moe","hidden_size":4096,"intermediate_size":10944,
+  "moe_intermediate_size":1408,"num_hidden_layers":24,"num_attention_heads":96,"num_key_value_heads":8,"head_dim":128,
+  "n_routed_experts":128,"n_shared_experts":1,"num_experts_per_tok":8,"first_k_dense_replace":1,"n_group":1,"topk_group":1,
+  "norm_topk_prob":true,"routed_scaling_factor":1.0,"partial_rotary_factor":0.5,"attention_bias":true,"use_qk_norm":false,
+  "vocab_size":151552,"rope_theta":1000000,"rope_scaling":null,"rms_norm_eps":1e-05,"hidden_act":"silu","max_position_embeddings":131072,
+  "tie_word_embeddings":false}'
+shape minimax-m2-14 '{"torch_dtype":"bfloat16","architectures":["MiniMaxM2ForCausalLM"],"model_type":"minimax_m2","hidden_size":3072,"intermediate_size":1536,
+  "num_hidden_layers":14,"num_attention_heads":48,"num_key_value_heads":8,"head_dim":128,"rotary_dim":64,"num_local_experts":256,
+  "num_experts_per_tok":8,"scoring_func":"sigmoid","use_routing_bias":true,"use_qk_norm":true,"qk_norm_type":"per_layer",
+  "vocab_size":200064,"rope_theta":5000000,"rms_norm_eps":1e-06,"hidden_act":"silu","max_position_embeddings":196608,
+  "tie_word_embeddings":false,"shared_intermediate_size":0}'
+shape llama4-scout-24 '{"attention_bias":false,"attention_chunk_size":8192,"attn_scale":0.1,"attn_temperature_tuning":true,"floor_scale":8192,"head_dim":128,
+  "hidden_act":"silu","hidden_size":5120,"intermediate_size":8192,"intermediate_size_mlp":16384,"model_type":"llama4_text",
+  "no_rope_layers":[1,1,1,0,1,1,1,0,1,1,1,0,1,1,1,0,1,1,1,0,1,1,1,0],"num_attention_heads":40,"num_experts_per_tok":1,
+  "num_hidden_layers":24,"num_key_value_heads":8,"rms_norm_eps":1e-05,"rope_theta":500000.0,"torch_dtype":"bfloat16","vocab_size":202048,
+  "interleave_moe_layer_step":1,"max_position_embeddings":10485760,"num_local_experts":16,"rope_scaling":{"factor":16.0,
+  "high_freq_factor":1.0,"low_freq_factor":1.0,"original_max_position_embeddings":8192,"rope_type":"llama3"},"use_qk_norm":true,
+  "architectures":["Llama4ForCausalLM"]}'
+shape qwen3-embed-0.6b '{"torch_dtype":"bfloat16","architectures":["Qwen3ForCausalLM"],"model_type":"qwen3","hidden_size":1024,"intermediate_size":3072,
+  "num_hidden_layers":28,"num_attention_heads":16,"num_key_value_heads":8,"head_dim":128,"vocab_size":151669,"rope_theta":1000000,
+  "rms_norm_eps":1e-06,"hidden_act":"silu","max_position_embeddings":32768,"attention_bias":false,"tie_word_embeddings":true,
+  "sliding_window":null,"use_sliding_window":false}'
+shape modernbert-base '{"architectures":["ModernBertModel"],"attention_bias":false,"global_attn_every_n_layers":3,"global_rope_theta":160000.0,
+  "hidden_activation":"gelu","hidden_size":768,"intermediate_size":1152,"layer_norm_eps":1e-05,"local_attention":128,
+  "local_rope_theta":10000.0,"max_position_embeddings":8192,"mlp_bias":false,"model_type":"modernbert","norm_bias":false,"norm_eps":1e-05,
+  "num_attention_heads":12,"num_hidden_layers":22,"position_embedding_type":"absolute","tie_word_embeddings":true,"torch_dtype":"float16",
+  "vocab_size":50368}'
 [[ -z $shapes ]] || exit 0
 
 begun=0
