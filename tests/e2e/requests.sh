@@ -5,7 +5,7 @@ here=$(dirname "$0")
 . "$here/lib.sh"
 
 can_hold_steps
-start_up --max-model-len 256 --max-num-seqs 16
+start_up --max-model-len 256 --max-num-seqs 16 --drain-timeout 3600
 [ "$("$BIN/trireme" submit --temperature 0 "37+48=")" = 85 ] || fail "37+48"
 # The group's counters are those of after the job, at once.
 "$BIN/trireme" status --json >"$RUN/status"

@@ -49,7 +49,7 @@ comes_back() { # the coordinator
   stop_cluster TERM
 }
 
-start_up -tp 2
+start_up -tp 2 --no-journal # whose jobs would go on behind the coordinator's end, and be waited for by a drain
 learn_answer
 restarts leader "$(rank_pid 0 0)" 0
 restarts "other worker" "$(rank_pid 0 1)" 1
