@@ -7,6 +7,7 @@ export XDG_STATE_HOME=$RUN/state
 export XDG_RUNTIME_DIR=$RUN # where `trireme up` keeps its folder: kill -9 leaves that behind
 NUMBER=0
 
+WHOLE_S=400 # for whole answers, where a busy machine takes seconds for a token
 client() { timeout -k 1 "${LIMIT_S:-100}" "$BIN/trireme" "$@"; }
 
 # clients_start N TOKENS [ARGS...]: N streams, and returns when each has received something. Steps are held from now on, so that none
@@ -19,7 +20,7 @@ clients_start() {
   rm -f "$RUN"/job.*
   for i in $(seq "$NUMBER"); do
     {
-      client submit --ignore-eos --max-tokens "$tokens" --temperature 0 "$@" "count 1 to 40=" >"$RUN/job.$i.out" 2>"$RUN/job.$i.err"
+      LIMIT_S=$WHOLE_S client submit --ignore-eos --max-tokens "$tokens" --temperature 0 "$@" "count 1 to 40=" >"$RUN/job.$i.out" 2>"$RUN/job.$i.err"
       echo "$? $(now_ms)" >"$RUN/job.$i.end.new"
       mv "$RUN/job.$i.end.new" "$RUN/job.$i.end"
     } &
@@ -36,18 +37,21 @@ clients_start() {
 TOKENS=100
 learn_answer() {
   release_steps
-  client submit --ignore-eos --max-tokens $TOKENS --temperature 0 "count 1 to 40=" >"$RUN/whole" || fail "no answer from an undisturbed cluster"
+  LIMIT_S=$WHOLE_S client submit --ignore-eos --max-tokens $TOKENS --temperature 0 "count 1 to 40=" >"$RUN/whole" || fail "no answer from an undisturbed cluster"
 }
 
-# clients_end SINCE: every client ends, with the whole answer or with words about what is wrong. Sets RIGHT, WRONG
-# (how many ended so) and LAST (ms from SINCE to the last end; of those with an error, LAST_ERROR).
+# clients_end SINCE: every client ends, with the whole answer or with words about what is wrong; they hang when for long none has received
+# anything. Sets RIGHT, WRONG (how many ended so) and LAST (ms from SINCE to the last end; of those with an error, LAST_ERROR).
 clients_end() {
-  local i code end since=$1
+  local i code end bytes=0 received since=$1 last=$1
   RIGHT=0 WRONG=0 LAST=0 LAST_ERROR=0 WORDS=
   for i in $(seq "$NUMBER"); do
     while [ ! -e "$RUN/job.$i.end" ]; do
-      ! hung "$since" || fail "client $i hangs"
-      sleep 0.02
+      received=$(cat "$RUN"/job.*.out | wc -c)
+      [ "$received" = "$bytes" ] || last=$(now_ms)
+      bytes=$received
+      ! hung "$last" || fail "client $i hangs"
+      sleep 0.05
     done
     read -r code end <"$RUN/job.$i.end"
     [ $((end - since)) -le "$LAST" ] || LAST=$((end - since))
