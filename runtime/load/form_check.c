@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/load/form_check.h"
 
+#include <fcntl.h>
 #include <math.h>
 #include <unistd.h>
 
@@ -81,23 +82,32 @@ cleanup:
 
 /* ---- what the files say ---- */
 
+static off_t offset_of(const tri_packed_tensor *t, int64_t row) {
+  return (off_t)(t->tensor->offset + t->base + (uint64_t)row * t->pitch);
+}
+
+/* Has a row come to the page cache while others do: read one by one, they would each take the disk's latency. */
+static void ask_for(const struct matrix *m, const tri_packed_tensor *t, int64_t row) {
+  int fd = tri_checkpoint_fd(m->cfg->ckpt, t->tensor->file);
+  posix_fadvise(fd, offset_of(t, row), (off_t)t->pitch, POSIX_FADV_WILLNEED);
+}
+
 static tri_status read_at(const struct matrix *m, const tri_packed_tensor *t, int64_t row, void *out) {
   int fd = tri_checkpoint_fd(m->cfg->ckpt, t->tensor->file);
-  off_t at = (off_t)(t->tensor->offset + t->base + (uint64_t)row * t->pitch);
-  if (pread(fd, out, t->pitch, at) == (ssize_t)t->pitch) return TRI_OK;
+  if (pread(fd, out, t->pitch, offset_of(t, row)) == (ssize_t)t->pitch) return TRI_OK;
   return tri_fail(m->err, TRI_IO, t->tensor->name, "tensor %.80s cannot be read", t->tensor->name);
 }
 
 /* The slice's columns of a row of the file, as numbers. */
-static tri_status widen_row(struct matrix *m, const tri_slice *s, int64_t file_row) {
+static tri_status widen_row(struct matrix *m, const tri_slice *s, int64_t from) {
   const tri_widen_layout *l = &m->packed.layout;
-  int64_t scales_row = file_row / l->group_rows;
-  TRI_CHECK(read_at(m, &m->packed.codes, file_row, m->codes));
+  int64_t scales_row = from / l->group_rows;
+  TRI_CHECK(read_at(m, &m->packed.codes, from, m->codes));
   TRI_CHECK(read_at(m, &m->packed.scales, scales_row, m->scales));
-  tri_widen_view v = {.layout = l, .codes = m->codes, .pitch = m->packed.codes.pitch, .first_row = file_row};
+  tri_widen_view v = {.layout = l, .codes = m->codes, .pitch = m->packed.codes.pitch, .first_row = from};
   v.scales = m->scales;
   v.first_scale = scales_row;
-  tri_widen_rect r = {.row = file_row, .rows = 1, .col = s->src_col, .cols = s->cols};
+  tri_widen_rect r = {.row = from, .rows = 1, .col = s->src_col, .cols = s->cols};
   tri_widen_elements(m->packed.format, &v, &r, m->row, (size_t)s->cols);
   return TRI_OK;
 }
@@ -115,8 +125,16 @@ static tri_status compare_piece(const struct matrix *m, int64_t row, int col, in
                   tri_weight_name(m->id), m->layer, (long long)row, col, col + n - 1, got, sum);
 }
 
+static int64_t file_row(const tri_slice *s, int64_t row) { return s->src_row + (row - s->dst_row) * s->row_step; }
+
+static tri_status ask_for_row(struct matrix *m, const tri_slice *s, int64_t row) {
+  ask_for(m, &m->packed.codes, file_row(s, row));
+  ask_for(m, &m->packed.scales, file_row(s, row) / m->packed.layout.group_rows);
+  return TRI_OK;
+}
+
 static tri_status compare_row(struct matrix *m, const tri_slice *s, int64_t row) {
-  TRI_CHECK(widen_row(m, s, s->src_row + (row - s->dst_row) * s->row_step));
+  TRI_CHECK(widen_row(m, s, file_row(s, row)));
   int col = 0;
   for (int piece = 0; piece < m->pieces; piece++) {
     int n = piece_at(&m->w, col);
@@ -127,14 +145,16 @@ static tri_status compare_row(struct matrix *m, const tri_slice *s, int64_t row)
 }
 
 /* A row of each group of outputs, and the last one. Of rows with a scale each some are enough, at even distances. */
-static tri_status compare_slice(void *ctx, const tri_slice *s) {
+static tri_status each_row(struct matrix *m, const tri_slice *s,
+                           tri_status (*visit)(struct matrix *, const tri_slice *, int64_t)) {
   enum { SOME = 64 };
-  struct matrix *m = ctx;
   int64_t step = m->w.groups.cols ? m->w.groups.rows : s->rows / SOME;
   if (step < 1) step = 1;
-  for (int64_t i = 0; i < s->rows; i += step) TRI_CHECK(compare_row(m, s, s->dst_row + i));
-  return s->rows ? compare_row(m, s, s->dst_row + s->rows - 1) : TRI_OK;
+  for (int64_t i = 0; i < s->rows; i += step) TRI_CHECK(visit(m, s, s->dst_row + i));
+  return s->rows ? visit(m, s, s->dst_row + s->rows - 1) : TRI_OK;
 }
+static tri_status ask_for_slice(void *ctx, const tri_slice *s) { return each_row(ctx, s, ask_for_row); }
+static tri_status compare_slice(void *ctx, const tri_slice *s) { return each_row(ctx, s, compare_row); }
 
 static tri_status compare_rule(struct matrix *m, const tri_tensor_rule *rule, int slot) {
   const tri_weights_config *c = m->cfg;
@@ -147,6 +167,7 @@ static tri_status compare_rule(struct matrix *m, const tri_tensor_rule *rule, in
   m->scales = tri_malloc(m->packed.scales.pitch, 1);
   m->row = tri_malloc((size_t)m->w.k, sizeof *m->row);
   TRI_TRY(m->codes && m->scales && m->row ? TRI_OK : TRI_NO_MEMORY);
+  TRI_TRY(tri_shard_slices(c->model, c->shard, rule, m->layer, slot, ask_for_slice, m));
   TRI_TRY(tri_shard_slices(c->model, c->shard, rule, m->layer, slot, compare_slice, m));
 cleanup:
   tri_free(m->codes);
