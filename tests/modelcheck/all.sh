@@ -29,7 +29,7 @@ modelcheck=$1 checkpoints=$2 what=$3 fake=${4-}
 ranks=$(dirname "$0")/../comm/ranks.sh
 failed=0 ran=0
 # Quantized already: loading is the same in every type.
-quantized='awq_qwen2 fp8_deepseek_v3 fp8_llama gptq_llama gptq_mixtral int_llama mxfp4_gpt_oss'
+quantized='awq_qwen2 fp8_deepseek_v3 fp8_deepseek_v3_blocks fp8_llama gptq_llama gptq_mixtral int_llama mxfp4_gpt_oss'
 # What 16 bits cost on a device was not measured: of these, and of families that were added without one.
 unmeasured=$(cd "$checkpoints" 2>/dev/null && for dir in */; do [ -e "$dir/rounding.json" ] || printf '%s ' "${dir%/}"; done)
 # Encoder-decoders are not cut into stages, and neither is a model all of whose layers read each other's keys.
@@ -468,7 +468,7 @@ host_experts_ranks() {
   hot 2 --hot-experts 2 -tp 2
   hot 2 --hot-experts 1 -tp 2 -ep 2 --num-redundant-experts 3
   hot 4 --hot-experts 1 -tp 4 -ep 2
-  dense="$dense fp8_deepseek_v3" # the first stage, whose counts are told, has no experts
+  dense="$dense fp8_deepseek_v3 fp8_deepseek_v3_blocks" # the first stage, whose counts are told, has no experts
   hot 2 --hot-experts 2 -pp 2 --chunk 5
 }
 

@@ -354,6 +354,13 @@ CHECKPOINTS = {
         qk_rope_head_dim=8, v_head_dim=20, routed_scaling_factor=1.5, num_nextn_predict_layers=1, rope_interleave=True),
         "BF16", dict(quant_method="fp8", fmt="e4m3", activation_scheme="dynamic", weight_block_size=[32, 48]), deepseek,
         lambda stem: Fp8Block(32, 48)),
+    "fp8_deepseek_v3_blocks": (dict(
+        SMALL, model_type="deepseek_v3", architectures=["DeepseekV3ForCausalLM"], hidden_size=128, intermediate_size=256,
+        num_key_value_heads=4, first_k_dense_replace=1, kv_lora_rank=128, q_lora_rank=128, moe_intermediate_size=128, n_group=1,
+        topk_group=1, n_routed_experts=4, n_shared_experts=1, num_experts_per_tok=2, norm_topk_prob=True, qk_nope_head_dim=32,
+        qk_rope_head_dim=32, v_head_dim=32, routed_scaling_factor=1.5, num_nextn_predict_layers=1, rope_interleave=True),
+        "BF16", dict(quant_method="fp8", fmt="e4m3", activation_scheme="dynamic", weight_block_size=[128, 128]), deepseek,
+        lambda stem: Fp8Block(128, 128)),
     "fp8_llama": (LLAMA, "BF16", compressed("float-quantized", (["re:.*self_attn.*"], CHANNEL), (["re:.*down_proj"], BLOCK),
                                             (["Linear"], TENSOR)), llama,
                   first_that_matches([("self_attn", CHANNEL), ("down_proj", BLOCK), ("", TENSOR)])),
