@@ -147,7 +147,7 @@ said=$("$BIN/trireme" chat --model "$RUN" </dev/null 2>&1)
 [ $? = 3 ] && grep -q 'has no chat template' <<<"$said" || fail "a model without a template: $said"
 # In a terminal: Ctrl-C stops an answer, or ends a line, /clear forgets, Ctrl-D ends.
 type_to() { # ARGS...: what is typed comes from the standard input; the terminal's text is in $RUN/screen, and at the end in said
-  script -qefc "$(printf '%q ' "${chat[@]}" "$@")" /dev/null >"$RUN/screen"
+  script -qefc "$(printf '%q ' "${chat[@]}" --connect-timeout-ms 60000 "$@")" /dev/null >"$RUN/screen"
   said=$(tr -d '\r' <"$RUN/screen" | tr '\n' ' ')
 }
 # shellcheck disable=SC2317 # until_holds runs these
