@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/gguf_files.h"
 #include "client/chat/chat_messages.h"
 #include "base/mem.h"
 
@@ -190,11 +191,68 @@ static tri_status read_file(chat_template *t, const char *path, tri_error *err) 
   return st;
 }
 
+/* ---- a GGUF file ---- */
+
+/* The text of the token whose id a key has. */
+static tri_status take_special(chat_template *t, int number, const tri_gguf *g, const char *key) {
+  const tri_gguf_value *tokens = tri_gguf_find(g, "tokenizer.ggml.tokens");
+  uint64_t id;
+  const char *s = NULL;
+  size_t len = 0, at = 0;
+  if (!tokens || !tokens->is_array || tokens->type != TRI_GGUF_STRING) return TRI_OK;
+  if (!tri_gguf_uint(g, key, &id) || id >= tokens->count) return TRI_OK;
+  for (uint64_t i = 0; i <= id; i++) tri_gguf_next_text(tokens, &at, &s, &len);
+  t->special[number] = tri_strndup(s, len);
+  return t->special[number] ? TRI_OK : TRI_NO_MEMORY;
+}
+
+/* special_names[i] is "bos_token", and the key of its id "tokenizer.ggml.bos_token_id". */
+static tri_status take_all_special(chat_template *t, const tri_gguf *g) {
+  char key[64];
+  for (int i = 0; i < NUM_SPECIAL; i++) {
+    const char *name = special_names[i];
+    if (!strcmp(name, "pad_token")) name = "padding_token";
+    if (!strcmp(name, "unk_token")) name = "unknown_token";
+    snprintf(key, sizeof key, "tokenizer.ggml.%s_id", name);
+    TRI_CHECK(take_special(t, i, g, key));
+  }
+  return TRI_OK;
+}
+
+static tri_status take_form(const tri_gguf *g, const char *key, struct form *out, tri_error *err) {
+  const char *source;
+  size_t len;
+  return tri_gguf_text(g, key, &source, &len) ? make_form(source, len, out, err) : TRI_OK;
+}
+
+/* file: takes the place of the template; NULL: the keys have it. */
+static tri_status load_gguf(chat_template *t, const tri_gguf *g, const char *path, const char *file, tri_error *err) {
+  static const char key[] = "tokenizer.chat_template";
+  TRI_CHECK(take_all_special(t, g));
+  if (file) return read_file(t, file, err);
+  tri_error why = {0};
+  tri_status st = take_form(g, key, &t->plain, &why);
+  if (st == TRI_OK && !t->plain.jinja) st = take_form(g, "tokenizer.chat_template.default", &t->plain, &why);
+  if (st == TRI_OK) st = take_form(g, "tokenizer.chat_template.tool_use", &t->with_tools, &why);
+  if (st == TRI_OK && t->plain.jinja) return TRI_OK;
+  if (st == TRI_OK)
+    return tri_fail(err, TRI_NOT_FOUND, "chat_template", "the model in %.200s has no chat template (%s)", path, key);
+  tri_error_in_file(&why, path);
+  return tri_fail(err, st, why.field, "%s", why.message[0] ? why.message : tri_status_text(st));
+}
+
 /* The order of sources: a file that was named, chat_template.jinja, tokenizer_config.json. The special tokens come from
  * the last one and from special_tokens_map.json in any case. */
 static tri_status load(chat_template *t, const char *dir, const char *file, tri_error *err) {
   char path[PATH_MAX];
   tri_error why = {0};
+  tri_gguf *g;
+  TRI_CHECK(tri_gguf_files_open(dir, path, &g, err));
+  if (g) {
+    tri_status given = load_gguf(t, g, path, file, err);
+    tri_gguf_close(g);
+    return given;
+  }
   snprintf(path, sizeof path, "%s/chat_template.jinja", dir);
   tri_status st = read_file(t, file ? file : path, &why);
   if (st == TRI_OK || (st == TRI_NOT_FOUND && !file)) {

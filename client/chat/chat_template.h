@@ -10,8 +10,8 @@ typedef struct chat_template chat_template;
 
 /* Reads `file`, or, where it is NULL, chat_template.jinja of a model's folder, else chat_template of
  * tokenizer_config.json, which may be several by name: `default`, and `tool_use` for requests with tools; and the
- * folder's special tokens, which templates name. TRI_NOT_FOUND: the model has none, or there is no such file.
- * TRI_CORRUPT: it is malformed; the message names the file and the line. */
+ * folder's special tokens, which templates name. Of a GGUF file its keys have both. TRI_NOT_FOUND: the model has none,
+ * or there is no such file. TRI_CORRUPT: it is malformed; the message names the file and the line. */
 tri_status chat_template_load(const char *model_dir, const char *file, chat_template **out, tri_error *err);
 /* Makes one of a text, without special tokens. */
 tri_status chat_template_make(const char *source, size_t len, chat_template **out, tri_error *err);

@@ -3,7 +3,6 @@
  * array for as long as it is parsed. */
 #include "client/chat/conversation.h"
 
-#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -11,11 +10,9 @@
 #include "base/json/json_writer.h"
 
 tri_status conversation_open(const char *model_dir, const char *template_file, conversation *c, tri_error *err) {
-  char path[PATH_MAX];
   *c = (conversation){0};
-  snprintf(path, sizeof path, "%s/tokenizer.json", model_dir);
   TRI_CHECK(chat_template_load(model_dir, template_file, &c->template, err));
-  TRI_CHECK(tri_tokenizer_load(path, &c->tokenizer, err));
+  TRI_CHECK(tri_tokenizer_load_folder(model_dir, &c->tokenizer, err));
   TRI_CHECK(tri_tokenizer_scratch_create(c->tokenizer, &c->scratch));
   conversation_begin(c, NULL);
   return TRI_OK;

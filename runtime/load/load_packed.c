@@ -13,16 +13,17 @@ struct span {
   size_t at, bytes;
 };
 
-/* Returns the part of a stored row to read for some columns: whole words, or the whole row where the part is short or
- * rows do not consist of whole words. */
+/* Returns the part of a stored row to read for some columns: whole words or blocks, or the whole row where the part is
+ * short or rows do not consist of whole words. */
 static struct span span_of(const tri_load *l, int64_t col, int64_t cols) {
   const tri_packed *p = &l->packed;
-  size_t word = WORD * p->codes.pitch; /* of all columns, so that no type or height matters */
-  int64_t all = p->layout.cols, begin = col / WORD * WORD, end = (col + cols + WORD - 1) / WORD * WORD;
+  int64_t unit = p->layout.block ? p->layout.block->weights : WORD;
+  size_t word = (size_t)unit * p->codes.pitch; /* of all columns, so that no type or height matters */
+  int64_t all = p->layout.cols, begin = col / unit * unit, end = (col + cols + unit - 1) / unit * unit;
   struct span whole = {0, 0, p->codes.pitch}, s = {.begin_col = begin};
-  if (all % WORD) return whole;
-  s.at = (size_t)(begin / WORD) * (word / (size_t)all);
-  s.bytes = (size_t)((end - begin) / WORD) * (word / (size_t)all);
+  if (all % unit) return whole;
+  s.at = (size_t)(begin / unit) * (word / (size_t)all);
+  s.bytes = (size_t)((end - begin) / unit) * (word / (size_t)all);
   return s.bytes < DIRECT_PIECE_BYTES && whole.bytes <= l->most ? whole : s;
 }
 

@@ -107,7 +107,8 @@ static struct arrival take_early(tri_load_pipe *p) {
 static tri_status finish_piece(tri_load_pipe *p, int slot, void *data) {
   const tri_piece *piece = &p->pieces[slot];
   /* A header of odd length puts a tensor anywhere. */
-  if ((uintptr_t)data % tri_dtype_size(piece->tensor->dtype)) {
+  size_t unit = piece->tensor->block ? 1 : tri_dtype_size(piece->tensor->dtype); /* blocks are read byte by byte */
+  if ((uintptr_t)data % unit) {
     void *aligned = (void *)((uintptr_t)data & ~(uintptr_t)(sizeof(float) - 1));
     memmove(aligned, data, p->piece_bytes);
     data = aligned;

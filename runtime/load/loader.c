@@ -147,6 +147,40 @@ cleanup:
   return st;
 }
 
+/* The function that takes the parts of a slice. */
+struct halves {
+  tri_load *l;
+  tri_status (*load)(void *ctx, const tri_slice *s);
+};
+
+/* Rows of heads whose halves take turns in the file: of each half every second row. */
+static tri_status load_halves(void *ctx, const tri_slice *s) {
+  const struct halves *h = ctx;
+  int64_t head = h->l->tensor->paired, half = head / 2, n;
+  if (s->row_step != 1)
+    return tri_fail(h->l->err, TRI_UNSUPPORTED, h->l->tensor->name, "tensor %.80s: rows of heads in another order",
+                    h->l->tensor->name);
+  for (int64_t row = 0; row < s->rows; row += n) {
+    int64_t of_head = (s->src_row + row) % head, i = of_head % half;
+    tri_slice part = *s;
+    n = half - i < s->rows - row ? half - i : s->rows - row;
+    part.src_row = s->src_row + row - of_head + 2 * i + of_head / half;
+    part.row_step = 2;
+    part.dst_row = s->dst_row + row;
+    part.rows = n;
+    TRI_CHECK(h->load(h->l, &part));
+  }
+  return TRI_OK;
+}
+
+/* The slices of the tensor that is at hand, each to `load`. */
+static tri_status load_slices(tri_load *l, const tri_weight_target *t,
+                              tri_status (*load)(void *ctx, const tri_slice *s)) {
+  struct halves h = {l, load};
+  if (!l->tensor->paired) return tri_shard_slices(l->c, l->s, &t->rule, t->layer, t->slot, load, l);
+  return tri_shard_slices(l->c, l->s, &t->rule, t->layer, t->slot, load_halves, &h);
+}
+
 /* Returns whether a tensor has the shape that the rule wants of it, or that shape's transpose. */
 static bool shape_fits(const tri_load *l, const tri_weight_target *w, const tri_st_tensor *t, bool transposed) {
   const tri_tensor_rule *rule = &w->rule;
@@ -198,7 +232,7 @@ static tri_status load_numbers(tri_load *l, const tri_weight_target *t) {
   tri_status (*load)(void *ctx, const tri_slice *s) = rounded ? load_plain_rounded : load_plain;
   if (transposed) load = rounded ? load_transposed_rounded : load_transposed;
   if (l->found) load = find_run;
-  return tri_shard_slices(l->c, l->s, &t->rule, t->layer, t->slot, load, l);
+  return load_slices(l, t, load);
 }
 
 /* A rectangle of codes that stay as they are, and the scales of their groups. */
@@ -220,8 +254,7 @@ tri_status tri_load_tensor(void *ctx, const tri_weight_target *t) {
   l->file_rows = l->packed.layout.rows;
   l->file_cols = l->packed.layout.cols;
   l->base = l->packed.codes.base;
-  return tri_shard_slices(l->c, l->s, &t->rule, t->layer, t->slot, t->place.is_stored ? load_stored : tri_load_packed,
-                          l);
+  return load_slices(l, t, t->place.is_stored ? load_stored : tri_load_packed);
 }
 
 /* Returns whether name is the pattern with a layer below `layers` (into *layer) and an expert below `experts` for its

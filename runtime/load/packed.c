@@ -21,7 +21,8 @@ static const tri_widen_format
 
 const tri_widen_format *const *tri_packed_formats(tri_stored_method method) {
   switch (method) {
-  case TRI_STORED_PLAIN: break;
+  case TRI_STORED_PLAIN:
+  case TRI_STORED_GGUF: break; /* codes and scales are one tensor */
   case TRI_STORED_FP8: return fp8_formats;
   case TRI_STORED_MXFP4: return mxfp4_formats;
   case TRI_STORED_COMPRESSED: return compressed_formats;
@@ -270,6 +271,31 @@ static tri_status check_plain(struct layer *l, const tri_widen_format *f, const 
   return TRI_OK;
 }
 
+/* A GGUF file's tensor: a row is a whole number of blocks. */
+static tri_status find_blocks(struct layer *l, const tri_tensor_rule *rule, const struct wanted *w, tri_packed *out,
+                              bool *found, tri_error *err) {
+  bool named = tri_text_ends_with(rule->name, weight);
+  const tri_st_tensor *t = find(l, named ? weight : "");
+  if (!t || !t->block) return TRI_OK;
+  if (!has_shape(t, w->stack, w->out, w->in)) return wrong_shape(t, "weights of", w->out, w->in, err);
+  if (rule->flags & TRI_TENSOR_TRANSPOSED && rule->part != TRI_PART_KEY_UP)
+    return tri_fail(err, TRI_UNSUPPORTED, t->name, "tensor %.80s: blocks of a transposed matrix are not supported",
+                    t->name);
+  tri_packed p = {.format = &tri_widen_blocks, .turned = rule->part == TRI_PART_KEY_UP};
+  size_t pitch = (size_t)(w->in / t->block->weights) * (size_t)t->block->bytes;
+  p.layout = (tri_widen_layout){.rows = w->out,
+                                .cols = w->in,
+                                .group_rows = w->out,
+                                .group_cols = t->block->weights,
+                                .scale_rows = 1,
+                                .scale_cols = w->in / t->block->weights,
+                                .block = t->block};
+  p.codes = (tri_packed_tensor){t, (uint64_t)w->number * (uint64_t)w->out * pitch, w->out, pitch, 1};
+  *out = p;
+  *found = true;
+  return TRI_OK;
+}
+
 tri_status tri_packed_find(const tri_model_config *c, const tri_checkpoint *ckpt, const tri_tensor_rule *rule,
                            int layer, int expert, tri_packed *out, bool *found, tri_error *err) {
   *found = false;
@@ -283,6 +309,7 @@ tri_status tri_packed_find(const tri_model_config *c, const tri_checkpoint *ckpt
                      .stack = stacked ? c->moe.num_experts : 0,
                      .number = stacked ? expert : 0};
   const tri_st_tensor *plain = NULL;
+  if (c->stored.method == TRI_STORED_GGUF) return find_blocks(&l, rule, &w, out, found, err);
   for (const tri_widen_format *const *f = tri_packed_formats(c->stored.method); *f; f++) {
     tri_packed p = {.format = *f, .turned = (*f)->inputs_first != transpose};
     p.codes.tensor = find(&l, (*f)->codes);

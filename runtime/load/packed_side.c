@@ -80,8 +80,10 @@ tri_status tri_load_begin_side(tri_load *l, int64_t row, int64_t rows, tri_side 
   if (l->sides) l->sides->at = &side->next;
   l->sides = side;
   side->view = (tri_widen_view){.layout = &side->packed.layout, .pitch = p->codes.pitch, .first_scale = first};
-  TRI_CHECK(read_side(l, side, 0, &p->scales, first, end - first));
-  side->view.scales = side->memory[0];
+  if (p->scales.tensor) {
+    TRI_CHECK(read_side(l, side, 0, &p->scales, first, end - first));
+    side->view.scales = side->memory[0];
+  }
   if (p->zeros.tensor) {
     int64_t stored = first / p->zeros.height;
     TRI_CHECK(read_side(l, side, 1, &p->zeros, stored, (end - 1) / p->zeros.height + 1 - stored));

@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 #include "base/dtype.h"
+#include "base/gguf.h"
 
 /* How a matrix is stored. */
 typedef struct tri_widen_layout {
@@ -24,8 +25,9 @@ typedef struct tri_widen_layout {
   int64_t group_rows, group_cols; /* elements that share a scale */
   int64_t scale_rows, scale_cols;
   tri_dtype scale_type;
-  bool zeros_less_one;  /* a zero point is stored as one less */
-  bool zeros_are_bytes; /* of packed codes, as compressed-tensors' first releases had them */
+  bool zeros_less_one;         /* a zero point is stored as one less */
+  bool zeros_are_bytes;        /* of packed codes, as compressed-tensors' first releases had them */
+  const tri_gguf_block *block; /* of tri_widen_blocks: codes and their scales are together; NULL: of other formats */
 } tri_widen_layout;
 
 /* Bytes of a matrix's tensors, from some row on. */
@@ -64,6 +66,7 @@ extern const tri_widen_format tri_widen_mxfp4;      /* FP4 e2m1, a power of two 
 extern const tri_widen_format tri_widen_packed_int; /* compressed-tensors' pack-quantized: 4 or 8 bits in words */
 extern const tri_widen_format tri_widen_int8;       /* compressed-tensors' int-quantized */
 extern const tri_widen_format tri_widen_gptq, tri_widen_awq;
+extern const tri_widen_format tri_widen_blocks; /* GGUF's types, whose scales are among the codes */
 
 /* Writes a rectangle of elements to out, whose rows are ld floats apart. */
 static inline void tri_widen_elements(const tri_widen_format *f, const tri_widen_view *v, const tri_widen_rect *r,

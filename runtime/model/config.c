@@ -6,12 +6,14 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/gguf_files.h"
 #include "base/hash.h"
 #include "base/json/json.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "runtime/model/arch.h"
 #include "runtime/model/folder.h"
+#include "runtime/model/gguf_model.h"
 #include "runtime/model/rope.h"
 
 /* config.json and generation_config.json to a tri_model_config. One walk over the file's members looks each up in the
@@ -281,16 +283,41 @@ static tri_status read_optional(const char *dir, const char *name, tri_json_doc 
   return st == TRI_OK || st == TRI_NOT_FOUND ? TRI_OK : tri_fail(err, st, name, "%s", why.message);
 }
 
+/* A GGUF file, whose keys are the config. */
+static tri_status load_gguf(const tri_gguf *g, const char *path, tri_config_rules rules, tri_model_config *out,
+                            tri_error *err) {
+  tri_error why = {0};
+  tri_gguf_config made = {0};
+  tri_status st;
+  TRI_TRY(tri_gguf_config_make(g, path, &made, &why));
+  TRI_TRY(tri_model_config_parse(made.text.data, made.text.len, NULL, 0, rules, out, &why));
+  st = tri_gguf_config_finish(&made, out, &why);
+cleanup:
+  tri_buf_free(&made.text);
+  if (st != TRI_OK) {
+    tri_error_in_file(&why, path);
+    tri_fail(err, st, why.field, "%s", why.message);
+  }
+  return st;
+}
+
 tri_status tri_model_config_load(const char *dir, tri_config_rules rules, tri_model_config *out, tri_error *err) {
   tri_status st;
   tri_json_doc *doc = NULL, *gen = NULL, *quant = NULL;
   const char *file;
-  char path[4096];
+  char path[TRI_MODEL_FOLDER];
+  tri_gguf *g;
   if (access(dir, F_OK))
     return tri_fail(err, TRI_NOT_FOUND, "model",
                     "there is no folder %s: nothing is downloaded, the model must be a local folder or the name of one "
                     "in the Hugging Face cache",
                     dir);
+  TRI_CHECK(tri_gguf_files_open(dir, path, &g, err));
+  if (g) {
+    st = load_gguf(g, path, rules, out, err);
+    tri_gguf_close(g);
+    return st;
+  }
   TRI_TRY(tri_folder_check(dir, err));
   snprintf(path, sizeof path, "%s/config.json", dir);
   TRI_TRY(tri_json_read_file(path, MAX_CONFIG_BYTES, &doc, err));

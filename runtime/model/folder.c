@@ -46,16 +46,6 @@ static bool find(const char *dir, const char *begin, const char *end, char name[
 
 /* ---- what is no model ---- */
 
-static tri_status refuse_gguf(const char *path, tri_error *err) {
-  enum { MOST = 120 }; /* of a longer path the end: it has the file's name */
-  size_t len = strlen(path);
-  return tri_fail(err, TRI_UNSUPPORTED, "model",
-                  "%s%s is a GGUF file, which is not read: take the release in safetensors that it was made from, or "
-                  "make one, with transformers' AutoModelForCausalLM.from_pretrained(DIR, gguf_file=NAME, "
-                  "dtype=\"bfloat16\").save_pretrained(OUT), and AutoTokenizer alike (docs/models.md has the steps)",
-                  len > MOST ? "..." : "", path + (len > MOST ? len - MOST : 0));
-}
-
 static tri_status refuse_adapter(const char *dir, tri_error *err) {
   tri_json_doc *doc = NULL;
   tri_error ignored = {0};
@@ -76,16 +66,13 @@ static tri_status refuse_adapter(const char *dir, tri_error *err) {
 /* A folder that is not there is no matter of this function: what opens config.json says so. An adapter is looked for
  * first, since its folder may have its base's config.json, too. */
 tri_status tri_folder_check(const char *dir, tri_error *err) {
-  char name[NAME_BYTES], path[4096 + NAME_BYTES];
   struct stat sb;
   if (stat(dir, &sb)) return TRI_OK;
-  if (!S_ISDIR(sb.st_mode) && tri_text_ends_with(dir, ".gguf")) return refuse_gguf(dir, err);
   if (!S_ISDIR(sb.st_mode))
-    return tri_fail(err, TRI_UNSUPPORTED, "model", "%.200s is a file: a model is a folder with config.json", dir);
-  if (exists(dir, "adapter_config.json")) return refuse_adapter(dir, err);
-  if (exists(dir, "config.json") || !find(dir, "", ".gguf", name)) return TRI_OK;
-  snprintf(path, sizeof path, "%.4095s/%s", dir, name);
-  return refuse_gguf(path, err);
+    return tri_fail(err, TRI_UNSUPPORTED, "model",
+                    "%.200s is a file: a model is a folder with config.json, or a file whose name ends with .gguf",
+                    dir);
+  return exists(dir, "adapter_config.json") ? refuse_adapter(dir, err) : TRI_OK;
 }
 
 tri_status tri_folder_no_weights(const char *dir, tri_error *err) {
@@ -95,7 +82,7 @@ tri_status tri_folder_no_weights(const char *dir, tri_error *err) {
                  {"consolidated", ".pth", "PyTorch's pickle"},
                  {"tf_model", ".h5", "TensorFlow's format"},
                  {"flax_model", ".msgpack", "Flax's format"}};
-  char name[NAME_BYTES], path[4096 + NAME_BYTES];
+  char name[NAME_BYTES];
   if (access(dir, F_OK)) /* only a folder that is not there may return */
     return tri_fail(err, TRI_NOT_FOUND, "model", "there is no folder %s", dir);
   for (size_t i = 0; i < sizeof pickles / sizeof *pickles; i++)
@@ -105,10 +92,11 @@ tri_status tri_folder_no_weights(const char *dir, tri_error *err) {
                       "transformers' AutoModelForCausalLM.from_pretrained(DIR).save_pretrained(CONVERTED), and put "
                       "tokenizer.json beside it",
                       dir, name, pickles[i].what);
-  if (find(dir, "", ".gguf", name)) {
-    snprintf(path, sizeof path, "%.4095s/%s", dir, name);
-    return refuse_gguf(path, err);
-  }
+  if (find(dir, "", ".gguf", name))
+    return tri_fail(err, TRI_UNSUPPORTED, "model",
+                    "%.150s has a config.json without safetensors, and a GGUF file: to serve that, give it as the "
+                    "model, %.150s/%.80s",
+                    dir, dir, name);
   return tri_fail(err, TRI_CORRUPT, "model", "%s holds neither model.safetensors nor model.safetensors.index.json",
                   dir);
 }

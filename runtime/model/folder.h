@@ -5,7 +5,7 @@
 
 #include "base/json/json.h"
 
-/* Refuses a LoRA adapter, and what has no config.json but is known: a GGUF file or a folder of such files. */
+/* Refuses a LoRA adapter, and a file in the place of a folder. */
 tri_status tri_folder_check(const char *dir, tri_error *err);
 /* Says why a folder without safetensors has no weights that can be read. Never returns TRI_OK. */
 tri_status tri_folder_no_weights(const char *dir, tri_error *err);

@@ -333,7 +333,21 @@ static void shared_by(const tri_stored_scheme *s, char *out, size_t size) {
     snprintf(out, size, "a scale for %lld x %lld weights", (long long)s->rows, (long long)s->cols);
 }
 
+/* Types of blocks, which are widened: numbers are not named. */
+static const char *blocks_text(uint64_t blocks, char out[TRI_STORED_TEXT]) {
+  size_t n = (size_t)snprintf(out, TRI_STORED_TEXT, "GGUF");
+  const char *before = ": ";
+  for (int id = 0; id < 64 && n < TRI_STORED_TEXT; id++) {
+    const tri_gguf_block *b = blocks >> id & 1 ? tri_gguf_block_find((uint32_t)id) : NULL;
+    if (!b || b->weights == 1) continue;
+    n += (size_t)snprintf(out + n, TRI_STORED_TEXT - n, "%s%s", before, b->name);
+    before = ", ";
+  }
+  return out;
+}
+
 const char *tri_stored_text(const tri_stored *s, char out[TRI_STORED_TEXT]) {
+  if (s->method == TRI_STORED_GGUF) return blocks_text(s->blocks, out);
   const char *name = "";
   char scales[80];
   for (int i = NUM_METHODS - 1; i >= 0; i--)

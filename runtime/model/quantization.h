@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "base/dtype.h"
+#include "base/gguf.h"
 #include "base/json/json.h"
 #include "base/kinds.h"
 #include "base/status.h"
@@ -25,7 +26,8 @@ typedef enum tri_stored_method {
   TRI_STORED_MXFP4,
   TRI_STORED_COMPRESSED, /* compressed-tensors */
   TRI_STORED_GPTQ,
-  TRI_STORED_AWQ
+  TRI_STORED_AWQ,
+  TRI_STORED_GGUF /* each tensor says its own form */
 } tri_stored_method;
 
 /* Elements of a matrix [out, in] that share a scale. A size of 0 is the matrix's own. */
@@ -42,6 +44,7 @@ typedef struct tri_stored {
   bool zeros_less_one;   /* GPTQ: a zero point is stored as one less */
   bool has_kv_scales;    /* for a KV cache of FP8, which are not used; also where the matrices are not quantized */
   tri_dtype widened;     /* of matrices in memory, unless another type is asked for */
+  uint64_t blocks;       /* GGUF: a bit for each type of the tensors (tri_gguf_block_id) */
   bool wide_blocks_only; /* of FP8's blocks only wide ones stay (tri_groups_are_wide): as the backend wants it */
 } tri_stored;
 

@@ -10,9 +10,11 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/gguf_files.h"
 #include "base/json/json.h"
 #include "base/mem.h"
 #include "runtime/model/folder.h"
+#include "runtime/model/gguf_model.h"
 
 /* The format: 8 bytes with the header's length (little endian), the header, a JSON object of {"dtype", "shape",
  * "data_offsets": [begin, end]} by tensor, and the data, from whose start offsets count. Headers are walked over
@@ -24,6 +26,7 @@ struct file {
   char *path;
   int fd;
   char *names;
+  uint64_t data_start;
 };
 
 struct tri_checkpoint {
@@ -230,12 +233,8 @@ static tri_status read_header_length(int fd, const char *path, uint64_t *out, ui
   return TRI_OK;
 }
 
-/* missing: what it means that there is no such file */
-static tri_status add_file(tri_checkpoint *c, const char *path, tri_status missing, tri_error *err) {
-  tri_status st;
-  char *header = NULL;
-  tri_st_tensor *tensors = NULL;
-  size_t count = 0;
+/* Opens a file as the checkpoint's last one. missing: what it means that there is no such file */
+static tri_status open_last(tri_checkpoint *c, const char *path, tri_status missing, tri_error *err) {
   struct file *files = tri_grow(c->files, (size_t)c->num_files, (size_t)c->num_files + 1, sizeof *files);
   if (!files) return tri_fail(err, TRI_NO_MEMORY, path, "no memory for %s", path);
   c->files = files;
@@ -246,7 +245,16 @@ static tri_status add_file(tri_checkpoint *c, const char *path, tri_status missi
   /* From here on tri_checkpoint_close closes and frees the file, whatever fails below. */
   c->num_files++;
   f->path = tri_strdup(path);
-  if (!f->path) return tri_fail(err, TRI_NO_MEMORY, path, "no memory for %s", path);
+  return f->path ? TRI_OK : tri_fail(err, TRI_NO_MEMORY, path, "no memory for %s", path);
+}
+
+static tri_status add_file(tri_checkpoint *c, const char *path, tri_status missing, tri_error *err) {
+  tri_status st;
+  char *header = NULL;
+  tri_st_tensor *tensors = NULL;
+  size_t count = 0;
+  TRI_CHECK(open_last(c, path, missing, err));
+  struct file *f = &c->files[c->num_files - 1];
   uint64_t len = 0, size = 0;
   TRI_TRY(read_header_length(f->fd, path, &len, &size, err));
   header = tri_malloc(len + 1, 1);
@@ -256,7 +264,8 @@ static tri_status add_file(tri_checkpoint *c, const char *path, tri_status missi
   st = tri_st_parse_header(header, len, size - 8 - len, &tensors, &count, &f->names, err);
   if (st != TRI_OK) tri_error_in_file(err, path);
   TRI_TRY(st);
-  st = append_tensors(c, c->num_files - 1, tensors, count, 8 + len);
+  f->data_start = 8 + len;
+  st = append_tensors(c, c->num_files - 1, tensors, count, f->data_start);
 cleanup:
   tri_free(header);
   tri_free(tensors);
@@ -340,8 +349,59 @@ cleanup:
   return st;
 }
 
+/* ---- GGUF ---- */
+
+/* One file of a model. */
+static tri_status add_gguf(tri_checkpoint *c, const char *path, const tri_gguf *g, const tri_gguf *first,
+                           const tri_gguf_arch *arch, tri_error *err) {
+  tri_st_tensor *tensors = NULL;
+  size_t count = 0;
+  TRI_CHECK(open_last(c, path, TRI_CORRUPT, err));
+  struct file *f = &c->files[c->num_files - 1];
+  tri_status st = tri_gguf_tensors(g, first, arch, &tensors, &count, &f->names, err);
+  if (st == TRI_OK) st = append_tensors(c, c->num_files - 1, tensors, count, 0);
+  f->data_start = g->header_bytes;
+  tri_free(tensors);
+  return st;
+}
+
+static tri_status add_ggufs(tri_checkpoint *c, const tri_gguf *first, const char *path, tri_error *err) {
+  char part[TRI_MODEL_FOLDER];
+  int count = 1;
+  const tri_gguf_arch *arch = tri_gguf_arch_of(first, err);
+  if (!arch) return TRI_UNSUPPORTED;
+  TRI_CHECK(tri_gguf_files_count(first, path, &count, err));
+  TRI_CHECK(add_gguf(c, path, first, first, arch, err));
+  for (int i = 1; i < count; i++) {
+    tri_gguf *g = NULL;
+    tri_gguf_files_part(path, i, count, part);
+    TRI_CHECK(tri_gguf_open(part, &g, err));
+    tri_status st = add_gguf(c, part, g, first, arch, err);
+    tri_gguf_close(g);
+    TRI_CHECK(st);
+  }
+  return finish_open(c, err);
+}
+
+static tri_status open_gguf(const tri_gguf *first, const char *path, tri_checkpoint **out, tri_error *err) {
+  tri_error why = {0};
+  tri_checkpoint *c = tri_calloc(1, sizeof *c);
+  if (!c) return tri_fail(err, TRI_NO_MEMORY, "model", "no memory");
+  tri_status st = hand_over(c, add_ggufs(c, first, path, &why), out);
+  if (st == TRI_OK) return st;
+  tri_error_in_file(&why, path);
+  return tri_fail(err, st, why.field, "%s", why.message[0] ? why.message : tri_status_text(st));
+}
+
 tri_status tri_checkpoint_open(const char *dir, tri_checkpoint **out, tri_error *err) {
   char path[4096 + 64];
+  tri_gguf *g;
+  TRI_CHECK(tri_gguf_files_open(dir, path, &g, err));
+  if (g) {
+    tri_status st = open_gguf(g, path, out, err);
+    tri_gguf_close(g);
+    return st;
+  }
   snprintf(path, sizeof path, "%.4095s/model.safetensors", dir);
   if (!access(path, F_OK)) return tri_checkpoint_open_file(path, out, err);
   snprintf(path, sizeof path, "%.4095s/model.safetensors.index.json", dir);
@@ -392,6 +452,7 @@ const tri_st_tensor *tri_checkpoint_tensor(const tri_checkpoint *c, size_t i) { 
 int tri_checkpoint_num_files(const tri_checkpoint *c) { return c->num_files; }
 int tri_checkpoint_fd(const tri_checkpoint *c, int file) { return c->files[file].fd; }
 const char *tri_checkpoint_path(const tri_checkpoint *c, int file) { return c->files[file].path; }
+uint64_t tri_checkpoint_data_start(const tri_checkpoint *c, int file) { return c->files[file].data_start; }
 
 /* Only after finish_open, which sorts. */
 const tri_st_tensor *tri_checkpoint_find(const tri_checkpoint *c, const char *name) {

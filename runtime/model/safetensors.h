@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "base/dtype.h"
+#include "base/gguf.h"
 #include "base/status.h"
 
 #define TRI_ST_MAX_HEADER ((uint64_t)100 << 20)
@@ -21,14 +22,18 @@ typedef struct tri_st_tensor {
   tri_dtype dtype; /* TRI_DTYPE_COUNT: a type that Trireme has no name for */
   int rank;        /* dimensions */
   int64_t shape[TRI_ST_MAX_RANK];
-  uint64_t offset, bytes; /* in the file */
+  uint64_t offset, bytes;      /* in the file */
+  const tri_gguf_block *block; /* of a GGUF file's tensor that is no numbers of a dtype; otherwise NULL */
+  int64_t paired; /* rows of a head whose halves take turns in the file: row i of half s is the file's 2 i + s;
+                     0: rows lie as the model has them */
 } tri_st_tensor;
 
 typedef struct tri_checkpoint tri_checkpoint;
 
 /* One file. */
 tri_status tri_checkpoint_open_file(const char *path, tri_checkpoint **out, tri_error *err);
-/* DIR/model.safetensors, or the files that DIR/model.safetensors.index.json names. Files stay open until
+/* DIR/model.safetensors, or the files that DIR/model.safetensors.index.json names; or a GGUF file or set, see
+ * tri_gguf_files_find, whose tensors have the names of a folder (gguf_model.h). Files stay open until
  * tri_checkpoint_close: their bytes are read by descriptor. Tensors and names belong to the checkpoint, which does not
  * change, so that any thread may look things up. TRI_NOT_FOUND, TRI_UNSUPPORTED: no folder, or another format
  * (tri_folder_no_weights); TRI_CORRUPT: a file or the index is wrong. */
@@ -43,6 +48,7 @@ const tri_st_tensor *tri_checkpoint_find(const tri_checkpoint *c, const char *na
 int tri_checkpoint_num_files(const tri_checkpoint *c);
 int tri_checkpoint_fd(const tri_checkpoint *c, int file);
 const char *tri_checkpoint_path(const tri_checkpoint *c, int file);
+uint64_t tri_checkpoint_data_start(const tri_checkpoint *c, int file); /* bytes of the file before the tensors */
 
 /* Checks a header (header_len bytes of JSON before data_len bytes of data). Exposed for the fuzzer:
  * tri_checkpoint_open goes through it. *count tensors are written to *tensors (tri_free; names live in *names,

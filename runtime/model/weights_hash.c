@@ -11,7 +11,7 @@
 #include "base/xxh3.h"
 #include "runtime/model/safetensors.h"
 
-enum { HEADER_PIECE = 1 << 16, LENGTH_BYTES = 8 };
+enum { HEADER_PIECE = 1 << 16 };
 
 /* Files are hashed each on its own and their hashes added, so that the sum does not depend on their order. */
 typedef struct file_hash {
@@ -30,15 +30,9 @@ static tri_status add(file_hash *f, uint64_t at, size_t n, tri_error *err) {
   return TRI_OK;
 }
 
-static tri_status add_header(file_hash *f, uint64_t size, uint64_t *end, tri_error *err) {
-  uint64_t length = 0;
-  TRI_CHECK(add(f, 0, LENGTH_BYTES, err));
-  for (int i = LENGTH_BYTES; i-- > 0;) length = length << 8 | f->bytes[i];
-  if (length > TRI_ST_MAX_HEADER || length + LENGTH_BYTES > size)
-    return tri_fail(err, TRI_CORRUPT, "model", "%.200s has changed while it was read", f->path);
-  *end = length + LENGTH_BYTES;
-  for (uint64_t at = LENGTH_BYTES; at < *end; at += HEADER_PIECE)
-    TRI_CHECK(add(f, at, *end - at < HEADER_PIECE ? (size_t)(*end - at) : HEADER_PIECE, err));
+static tri_status add_header(file_hash *f, uint64_t end, tri_error *err) {
+  for (uint64_t at = 0; at < end; at += HEADER_PIECE)
+    TRI_CHECK(add(f, at, end - at < HEADER_PIECE ? (size_t)(end - at) : HEADER_PIECE, err));
   return TRI_OK;
 }
 
@@ -47,12 +41,13 @@ static tri_status add_header(file_hash *f, uint64_t size, uint64_t *end, tri_err
 static tri_status add_file(const tri_checkpoint *c, int number, uint64_t stride, uint64_t *sum, tri_error *err) {
   file_hash f = {.fd = tri_checkpoint_fd(c, number), .path = tri_checkpoint_path(c, number)};
   struct stat sb;
-  uint64_t begin = 0;
+  uint64_t begin = tri_checkpoint_data_start(c, number);
   if (fstat(f.fd, &sb)) return tri_fail(err, TRI_IO, "model", "cannot read %.200s: %s", f.path, strerror(errno));
   uint64_t size = (uint64_t)sb.st_size;
   posix_fadvise(f.fd, 0, 0, POSIX_FADV_RANDOM); /* the blocks are far apart */
   f.hash = size;
-  TRI_CHECK(add_header(&f, size, &begin, err));
+  if (begin > size) return tri_fail(err, TRI_CORRUPT, "model", "%.200s has changed while it was read", f.path);
+  TRI_CHECK(add_header(&f, begin, err));
   for (uint64_t at = begin; at < size; at += stride) TRI_CHECK(add(&f, at, TRI_WEIGHTS_HASH_BLOCK, err));
   if (size - begin > TRI_WEIGHTS_HASH_BLOCK)
     TRI_CHECK(add(&f, size - TRI_WEIGHTS_HASH_BLOCK, TRI_WEIGHTS_HASH_BLOCK, err));

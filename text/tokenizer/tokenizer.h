@@ -26,7 +26,8 @@ tri_status tri_tokenizer_parse(const char *json, size_t len, tri_tokenizer **out
 void tri_tokenizer_destroy(tri_tokenizer *t); /* NULL is fine */
 
 /* Returns the file of a model's folder that its tokenizer is read from, the first that is there of tokenizer.json,
- * tekken.json, tiktoken.model, tokenizer.model, spiece.model and sentencepiece.bpe.model; NULL: it has none. */
+ * tekken.json, tiktoken.model, tokenizer.model, spiece.model and sentencepiece.bpe.model; "tokenizer.ggml", the keys,
+ * of a GGUF file; NULL: it has none. */
 const char *tri_tokenizer_file(const char *dir);
 /* Reads it. Of the other files than tokenizer.json also counts what config.json (the family), tokenizer_config.json and
  * added_tokens.json say, where they are there. TRI_NOT_FOUND: there is no such file, or it is not

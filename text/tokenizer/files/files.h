@@ -4,6 +4,7 @@
 #ifndef TRI_TEXT_TOKENIZER_FILES_FILES_H
 #define TRI_TEXT_TOKENIZER_FILES_FILES_H
 
+#include "text/tokenizer/files/model_proto.h"
 #include "text/tokenizer/files/release.h"
 #include "text/tokenizer/tokenizer_impl.h"
 
@@ -14,6 +15,14 @@ tri_status tok_tekken_read(tri_tokenizer *t, const char *data, size_t len, const
 tri_status tok_tiktoken_read(tri_tokenizer *t, const char *data, size_t len, const tok_release *release,
                              tri_error *err);
 tri_status tok_sentencepiece_read(tri_tokenizer *t, const char *data, size_t len, const tok_release *release,
+                                  tri_error *err);
+
+/* The tokens around a text, as a file says of itself. */
+typedef struct tok_frame {
+  bool has_bos, has_eos;
+} tok_frame;
+/* The same of pieces that come from elsewhere. A space is put before each stretch between added tokens. */
+tri_status tok_sentencepiece_take(tri_tokenizer *t, const tok_model_proto *proto, const tok_frame *frame,
                                   tri_error *err);
 
 /* ---- rules.c: parts that tokenizer.json would describe ---- */

@@ -5,9 +5,11 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/gguf_files.h"
 #include "base/mem.h"
 #include "base/xxh3.h"
 #include "text/tokenizer/files/files.h"
+#include "text/tokenizer/files/gguf.h"
 
 enum { MOST_OTHER = 64 << 20, PATH = 4200 };
 
@@ -27,6 +29,8 @@ static const struct {
 
 const char *tri_tokenizer_file(const char *dir) {
   char path[PATH];
+  bool found;
+  if (tri_gguf_files_find(dir, path, &found, NULL) == TRI_OK && found) return "tokenizer.ggml";
   for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
     snprintf(path, sizeof path, "%.4095s/%s", dir, files[i].name);
     if (!access(path, F_OK)) return files[i].name;
@@ -114,9 +118,24 @@ static tri_status read_other(const char *dir, const char *name, char **text, siz
   return st == TRI_NOT_FOUND ? TRI_OK : st;
 }
 
+static tri_status load_gguf(const tri_gguf *g, const char *path, tri_tokenizer **out, tri_error *err) {
+  tri_error why = {0};
+  tri_status st = tok_gguf_read(g, out, &why);
+  if (st == TRI_OK) return st;
+  tri_error_in_file(&why, path);
+  return tri_fail(err, st, why.field, "%s", why.message);
+}
+
 tri_status tri_tokenizer_load_folder(const char *dir, tri_tokenizer **out, tri_error *err) {
+  tri_gguf *g;
   char path[PATH], *data = NULL, *config = NULL, *tokenizer_config = NULL, *added_tokens = NULL;
   tri_tokenizer_texts x = {.file = tri_tokenizer_file(dir)};
+  TRI_CHECK(tri_gguf_files_open(dir, path, &g, err));
+  if (g) {
+    tri_status st = load_gguf(g, path, out, err);
+    tri_gguf_close(g);
+    return st;
+  }
   tri_status st;
   if (!x.file) x.file = files[0].name; /* that it is missing is then said of this one */
   snprintf(path, sizeof path, "%.4095s/%s", dir, x.file);

@@ -47,7 +47,7 @@ static tri_status find_family(const tok_release *release, const family **out, tr
 /* ---- pieces ---- */
 
 typedef struct sentencepiece {
-  tok_model_proto proto;
+  const tok_model_proto *proto;
   tok_pieces pieces; /* the list is owned */
   tok_added_list added;
 } sentencepiece;
@@ -61,7 +61,7 @@ static tri_status place_pieces(sentencepiece *s, const family *f, tri_error *err
                                     {"</s>", 4, 0, TOK_PIECE_CONTROL},
                                     {"<unk>", 5, 0, TOK_PIECE_UNKNOWN}};
   enum { OF_FILE = 3 }; /* <unk>, <s> and </s> of the file have ids of their own */
-  const tok_model_proto *m = &s->proto;
+  const tok_model_proto *m = s->proto;
   tok_pieces *p = &s->pieces;
   size_t from = f->fairseq ? OF_FILE : 0, to = f->fairseq ? sizeof first / sizeof *first : 0;
   if (m->count < from) return tok_field_fail(&pieces_field, TRI_CORRUPT, err, "%zu tokens are too few", m->count);
@@ -166,7 +166,7 @@ cleanup:
 static tri_status make_normalizer(tri_tokenizer *t, const sentencepiece *s, const family *f, const tok_release *release,
                                   tri_error *err) {
   const tok_field map = {.path = "normalizer_spec.precompiled_charsmap"};
-  const tok_model_proto *m = &s->proto;
+  const tok_model_proto *m = s->proto;
   tok_spacing spacing = {.add_space = tok_release_flag(release, "add_prefix_space", m->add_dummy_prefix),
                          .first_only = !tok_release_flag(release, "legacy", f->legacy),
                          .after = m->space_after,
@@ -184,7 +184,7 @@ cleanup:
 
 static tri_status make_model(tri_tokenizer *t, const sentencepiece *s, tri_error *err) {
   enum { UNIGRAM = 1, BPE = 2 };
-  uint64_t type = s->proto.model_type;
+  uint64_t type = s->proto->model_type;
   if (type != UNIGRAM && type != BPE)
     return tri_fail(err, TRI_UNSUPPORTED, "trainer_spec.model_type",
                     "%llu is not supported: 1 (Unigram) and 2 (BPE) are", (unsigned long long)type);
@@ -230,25 +230,41 @@ static tri_status make_decoder(tri_tokenizer *t, const tok_model_proto *m, tri_e
                            err);
 }
 
-tri_status tok_sentencepiece_read(tri_tokenizer *t, const char *data, size_t len, const tok_release *release,
-                                  tri_error *err) {
-  sentencepiece s = {0};
-  const family *f;
+static tri_status make_parts(tri_tokenizer *t, const tok_model_proto *proto, const family *f,
+                             const tok_release *release, tri_error *err) {
+  sentencepiece s = {.proto = proto, .pieces.byte_fallback = proto->byte_fallback};
   tri_status st;
-  TRI_TRY(find_family(release, &f, err));
-  TRI_TRY(tok_model_proto_read(&s.proto, data, len, err));
-  s.pieces.byte_fallback = s.proto.byte_fallback;
   TRI_TRY(place_pieces(&s, f, err));
   TRI_TRY(read_added(&s, f, release, err));
   TRI_TRY(index_pieces(&s.pieces, err));
   TRI_TRY(make_normalizer(t, &s, f, release, err));
   TRI_TRY(make_model(t, &s, err));
   TRI_TRY(tok_added_vocab_take(&t->added, s.added.data, s.added.len, &t->vocab, &pieces_field, err));
-  TRI_TRY(make_frame(t, &s.proto, f, release, err));
-  st = make_decoder(t, &s.proto, err);
+  TRI_TRY(make_frame(t, proto, f, release, err));
+  st = make_decoder(t, proto, err);
 cleanup:
-  tok_model_proto_free(&s.proto);
   tri_free(s.pieces.list);
   tok_added_list_free(&s.added);
   return st;
+}
+
+tri_status tok_sentencepiece_read(tri_tokenizer *t, const char *data, size_t len, const tok_release *release,
+                                  tri_error *err) {
+  tok_model_proto proto = {0};
+  const family *f;
+  tri_status st;
+  TRI_TRY(find_family(release, &f, err));
+  TRI_TRY(tok_model_proto_read(&proto, data, len, err));
+  st = make_parts(t, &proto, f, release, err);
+cleanup:
+  tok_model_proto_free(&proto);
+  return st;
+}
+
+tri_status tok_sentencepiece_take(tri_tokenizer *t, const tok_model_proto *proto, const tok_frame *frame,
+                                  tri_error *err) {
+  const tok_release release = {.file = "tokens"};
+  const family f = {
+      .single = "bAe", .pair = "bAebBe", .has_bos = frame->has_bos, .has_eos = frame->has_eos, .legacy = true};
+  return make_parts(t, proto, &f, &release, err);
 }

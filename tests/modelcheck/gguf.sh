@@ -1,0 +1,74 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# gguf.sh MODELCHECK CHECKPOINTS [single|ranks]: GGUF files that are made of checkpoints (tests/models/make_gguf.py).
+#   single (default)  one rank: of each family that is read from them, as numbers, the stored answers; as blocks, the bits of
+#                     a folder with the numbers that the blocks stand for, also in int8 and with weights from the file in every
+#                     step; in several files
+#   ranks             the same bits over several ranks
+modelcheck=$1 checkpoints=$2 what=${3-single}
+here=$(dirname "$0") failed=0
+made=$(mktemp -d) || exit 1
+mkdir "$made/packs" && trap 'rm -rf "$made"' EXIT
+
+fail() {
+  failed=$((failed + 1))
+  echo "FAILED: $*"
+}
+
+# make NAME FOLDER ARG...
+make() {
+  from=$checkpoints/$1 to=$made/$2
+  shift 2
+  python3 "$here/../models/make_gguf.py" "$from" "$to" "$@" || fail "make_gguf.py $from"
+  for folder in "$to" "$to/twin"; do
+    [ -d "$folder" ] && ln -s "$from/expected.safetensors" "$folder/"
+  done
+}
+
+# bits RANKS FOLDER ARG...: of the logits
+bits() {
+  n=$1 where=$2
+  shift 2
+  "$here/../comm/ranks.sh" "$n" 60 "$modelcheck" "$@" "$where" 2>&1 | sed -n "s/.*logits' bits //p"
+}
+
+# same RANKS FOLDER ARG...: its GGUF file and its twin have the same bits
+same() {
+  ranks=$1 name=$2
+  shift 2
+  one=$(bits "$ranks" "$made/$name" "$@") other=$(bits "$ranks" "$made/$name/twin" "$@")
+  [ -n "$one" ] && [ "$one" = "$other" ] || fail "$name $*: bits ${one:-none}, of its twin ${other:-none}"
+}
+
+if [ "$what" = single ]; then
+  for name in cohere cohere_qk_norm gemma2_odd gemma3_text gemma_odd granite llama llama3 llama_bias llama_head_dim llama_odd \
+    llama_rope_linear llama_rope_longrope llama_rope_yarn mistral_odd mixtral_odd olmo2 olmoe_odd phi3_longrope phi3_odd \
+    qwen2_moe_odd qwen2_odd qwen3_moe_odd qwen3_odd starcoder2; do
+    make $name $name
+    out=$("$modelcheck" "$made/$name" 2>&1) || {
+      fail "$name"
+      echo "$out" | tail -n 3
+    }
+  done
+  make llama parts --split 3
+  "$modelcheck" "$made/parts" >/dev/null 2>&1 || fail 'a set of three files'
+fi
+for blocks in Q4_0 Q4_1 Q8_0; do
+  make llama $blocks --blocks $blocks
+  make mixtral_odd moe_$blocks --blocks $blocks
+  make gemma2_odd gemma_$blocks --blocks $blocks
+done
+for folder in Q4_0 Q4_1 Q8_0 moe_Q8_0 gemma_Q4_1; do
+  if [ "$what" = single ]; then
+    same 0 $folder --dtype float32
+    same 0 $folder -q int8 --dtype float32
+    same 0 $folder --dtype bfloat16
+    same 0 $folder --dtype float32 --offload-weights nvme --nvme-path "$made/packs" # a pack of widened weights
+  else
+    same 3 $folder --dtype float32 -tp 3
+    same 2 $folder --dtype float32 -pp 2
+    same 4 $folder --dtype bfloat16 -tp 2 -pp 2
+  fi
+done
+[ $failed = 0 ] && echo "all are right"
+exit $((failed != 0))
