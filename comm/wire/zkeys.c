@@ -68,10 +68,10 @@ static tri_status keypair_read(FILE *f, const char *path, tri_zkeypair *k, tri_e
 tri_status tri_zkeypair_load(const char *path, tri_zkeypair *out, tri_error *err) {
   tri_status st = TRI_OK;
   tri_zkeypair k = {0};
-  FILE *f = fopen(path, "re");
+  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe without a writer would hold it up */
+  FILE *f = fd >= 0 ? fdopen(fd, "r") : NULL;
   struct stat sb;
-  if (!f || fstat(fileno(f), &sb))
-    TRI_TRY(tri_fail(err, TRI_IO, path, "cannot open the key file: %s", strerror(errno)));
+  if (!f || fstat(fd, &sb)) TRI_TRY(tri_fail(err, TRI_IO, path, "cannot open the key file: %s", strerror(errno)));
   if (!S_ISREG(sb.st_mode)) TRI_TRY(tri_fail(err, TRI_INVALID_ARGUMENT, path, "not a regular file"));
   if (sb.st_mode & 077)
     TRI_TRY(tri_fail(err, TRI_PERMISSION, path, "mode %04o lets others read the secret key; make it 0600",
@@ -81,7 +81,10 @@ tri_status tri_zkeypair_load(const char *path, tri_zkeypair *out, tri_error *err
   *out = k;
 cleanup:
   explicit_bzero(&k, sizeof k);
-  if (f) fclose(f);
+  if (f)
+    fclose(f);
+  else if (fd >= 0)
+    close(fd);
   return st;
 }
 

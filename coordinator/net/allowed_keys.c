@@ -2,9 +2,12 @@
 #include "coordinator/net/allowed_keys.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 /* Reads the word weight=N, where the text begins with it. */
 static tri_status read_weight(const char *text, double *out, tri_error *err) {
@@ -20,12 +23,24 @@ static tri_status read_weight(const char *text, double *out, tri_error *err) {
                   TRI_MOST_WEIGHT);
 }
 
+/* It is read more than once, which a pipe cannot be. */
+static tri_status open_file(const char *path, FILE **out, tri_error *err) {
+  struct stat info;
+  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe without a writer would hold it up */
+  bool regular = fd >= 0 && !fstat(fd, &info) && S_ISREG(info.st_mode);
+  *out = regular ? fdopen(fd, "r") : NULL;
+  if (*out) return TRI_OK;
+  const char *why = fd >= 0 && !regular ? "not a regular file" : strerror(errno);
+  if (fd >= 0) close(fd);
+  return tri_fail(err, TRI_IO, "allowed_keys", "cannot open --allowed-keys %s: %s", path, why);
+}
+
 tri_status tri_allowed_keys_read(const char *path, tri_allowed_keys *out, tri_error *err) {
-  FILE *f = fopen(path, "re");
+  FILE *f;
   tri_status st = TRI_OK;
   char line[256];
   int n = 0;
-  if (!f) return tri_fail(err, TRI_IO, "allowed_keys", "cannot open --allowed-keys %s: %s", path, strerror(errno));
+  TRI_CHECK(open_file(path, &f, err));
   for (int number = 1; st == TRI_OK && fgets(line, sizeof line, f); number++) {
     size_t len = strcspn(line, " \t\r\n");
     const char *rest = line + len + (line[len] != '\0');

@@ -71,6 +71,10 @@ START_TEST(keys) {
   ck_assert_int_eq(load("ann two words\n", 0600, &k, &err), TRI_CORRUPT);
   ck_assert_int_eq(load("# nobody\n", 0600, &k, &err), TRI_CORRUPT);
   ck_assert_int_eq(gw_keys_load("/nonexistent", &k, &err), TRI_NOT_FOUND);
+  ck_assert_int_eq(mkfifo(key_file, 0600), 0); /* nobody writes to it */
+  err = (tri_error){0};
+  ck_assert_int_eq(gw_keys_load(key_file, &k, &err), TRI_PERMISSION);
+  unlink(key_file);
 }
 END_TEST
 

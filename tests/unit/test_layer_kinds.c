@@ -265,6 +265,13 @@ START_TEST(layers_share_keys) {
   ck_assert(!c.mlp.shared_kv_size);
   /* The width is 256 where the file does not say it. */
   ck_assert_int_eq(accept("gemma4_text", ROPE4("") ",\"vocab_size_per_layer_input\":256").embed.layer_width, 256);
+  /* Twice the size that the file leaves to the family. */
+  static const char unsaid[] = "{\"model_type\":\"gemma4_text\",\"hidden_size\":64,\"num_hidden_layers\":8," GEMMA4
+                               ",\"num_kv_shared_layers\":2,\"use_double_wide_mlp\":true}";
+  tri_error err = {0};
+  tri_status st = tri_model_config_parse(unsaid, strlen(unsaid), NULL, 0, (tri_config_rules){0}, &c, &err);
+  ck_assert_msg(st == TRI_OK, "%s", err.message);
+  ck_assert(tri_layer_units(&c, 5) == 256 && tri_layer_units(&c, 7) == 512);
 }
 END_TEST
 
@@ -348,6 +355,7 @@ static const struct {
     {"mimo_v2_flash", MIMO ",\"hybrid_layer_pattern\":[0,1]", TRI_INVALID_ARGUMENT, "hybrid_layer_pattern"},
     {"mimo_v2_flash", MIMO ",\"hybrid_layer_pattern\":[0,1,1,1,1,1,1,2]", TRI_INVALID_ARGUMENT, "hybrid_layer_pattern"},
     {"mimo_v2_flash", MIMO ",\"moe_layer_freq\":[0,1]", TRI_INVALID_ARGUMENT, "moe_layer_freq"},
+    {"mimo_v2_flash", MIMO ",\"moe_layer_freq\":2", TRI_INVALID_ARGUMENT, "moe_layer_freq"},
     {"mimo_v2_flash", MIMO ",\"add_full_attention_sink_bias\":true", TRI_UNSUPPORTED, "add_full_attention_sink_bias"},
     {"mimo_v2_flash", MIMO ",\"n_shared_experts\":1", TRI_UNSUPPORTED, "n_shared_experts"},
     {"mimo_v2_flash", MIMO ",\"attention_value_scale\":0", TRI_OUT_OF_RANGE, "attention_value_scale"},

@@ -3,6 +3,7 @@
 #include <check.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "coordinator/queue/shares.h"
 
@@ -47,6 +48,11 @@ START_TEST(test_keys) {
     ck_assert_int_eq(read_keys(text, &err), TRI_INVALID_ARGUMENT);
     ck_assert_msg(strstr(err.message, "0.01 to 1000") != NULL, "%s", err.message);
   }
+  err = (tri_error){0};
+  ck_assert_int_eq(mkfifo(PATH, 0600), 0); /* nobody writes to it */
+  ck_assert_int_eq(tri_allowed_keys_read(PATH, &keys, &err), TRI_IO);
+  ck_assert_msg(strstr(err.message, "not a regular file") != NULL, "%s", err.message);
+  remove(PATH);
 }
 END_TEST
 

@@ -729,6 +729,10 @@ START_TEST(key_files) {
     ck_assert_msg(st == (i == 3 ? TRI_OK : TRI_CORRUPT), "case %zu: %s", i, err.message);
   }
   unlink(path);
+  ck_assert_int_eq(mkfifo(path, 0600), 0); /* nobody writes to it */
+  err = (tri_error){0};
+  ck_assert_int_eq(tri_zkeypair_load(path, &back, &err), TRI_INVALID_ARGUMENT);
+  unlink(path);
   err = (tri_error){0};
   ck_assert_int_eq(tri_zkeypair_load(path, &back, &err), TRI_IO);
   /* keys by half, and keys that are none */

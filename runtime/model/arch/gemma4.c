@@ -135,7 +135,6 @@ static tri_status prepare(tri_model_config *c, const tri_json *root, tri_error *
   TRI_CHECK(check_direction(root, err));
   c->embed.has_layer_inputs = c->embed.layer_width > 0;
   TRI_CHECK(check_inputs(c, root, err));
-  TRI_CHECK(read_shared_size(c, root, err));
   if (tri_json_kind_of(tri_json_get(root, "rope_parameters")) == TRI_JSON_NULL)
     return tri_fail(err, TRI_INVALID_ARGUMENT, "rope_parameters", "there are no rope_parameters");
   /* The number of KV heads is another one where they are values, too. */
@@ -145,7 +144,7 @@ static tri_status prepare(tri_model_config *c, const tri_json *root, tri_error *
 
 /* The last layer has no window, whatever the file says. */
 static tri_status finish(tri_model_config *c, const tri_json *root, tri_error *err) {
-  (void)root;
+  TRI_CHECK(read_shared_size(c, root, err));
   c->embed.scale = sqrt((double)c->hidden_size);
   c->layer_flags[c->num_layers - 1] &= (uint8_t)~TRI_LAYER_LOCAL;
   if (c->moe.own_norms) tri_config_sparse_layers(c, 0, 1);

@@ -103,7 +103,7 @@ static tri_status finish(tri_model_config *c, const tri_json *root, tri_error *e
   static const char key[] = "moe_layer_freq";
   const tri_json *list = tri_json_get(root, key);
   bool listed = tri_json_kind_of(tri_json_get(root, "mlp_layer_types")) == TRI_JSON_NULL;
-  if (listed && tri_json_kind_of(list) == TRI_JSON_ARRAY) return read_flags(c, list, key, TRI_LAYER_SPARSE, err);
+  if (listed && tri_json_kind_of(list) != TRI_JSON_NULL) return read_flags(c, list, key, TRI_LAYER_SPARSE, err);
   return tri_config_dense_layers(c, root, 1, err);
 }
 
