@@ -21,7 +21,7 @@ unwritten() {
   [[ $got != 0 ]] || failed "$* >/dev/full: exit code 0"
   [[ $(grep -c 'cannot write to stdout: No space left on device$' <<<"$said") == 1 ]] || failed "$* >/dev/full says: $said"
 }
-# left COMMAND...: its reader has closed the pipe, as nothing can be written any more, and SIGPIPE does not end it.
+# left COMMAND...: its reader has closed the pipe, as a first text found that cannot be written any more; SIGPIPE does not end it.
 left() {
   local said got
   said=$( (trap '' PIPE && exec 3>&1 && { while printf .; do :; done 2>/dev/null; "$@" 2>&3; echo $? >got; } | true) )
