@@ -25,7 +25,7 @@ static int layer_ops(const tri_model_config *c, bool sparse) {
 static double layer_elements(const tri_model_config *c, const tri_shard *s, int layer, bool sparse) {
   int norms = c->norm.one_norm ? 1 : 2, of_branches = c->norm.place == TRI_NORM_BOTH ? 2 : 0;
   double kv_heads = tri_shard_new_kv_heads(c, s, layer).count, d = (double)tri_layer_heads(c, layer).dim;
-  double heads = (s->q_heads.count + 2 * kv_heads) * d;
+  double heads = (tri_shard_q_heads(c, s, layer).count + 2 * kv_heads) * d;
   double units =
       sparse ? (double)c->moe.top_k * s->expert_ff.count + s->shared_ff.count : tri_shard_units(c, s, layer).count;
   if (c->embed.layer_width) norms++;
@@ -110,7 +110,8 @@ static void add_ends(const tri_model_config *c, const tri_shard *s, const tri_we
  * element of either. A latent is both at once, for every head. */
 static void add_keys(const tri_model_config *c, const tri_shard *s, tri_dtype kv, int layer, tri_cost_share *out) {
   bool local = c->layer_flags[layer] & TRI_LAYER_LOCAL;
-  double size = (double)tri_dtype_size(kv), heads = s->q_heads.count, d = (double)tri_layer_heads(c, layer).dim;
+  double size = (double)tri_dtype_size(kv), heads = tri_shard_q_heads(c, s, layer).count,
+         d = (double)tri_layer_heads(c, layer).dim;
   double latent = (double)(c->mla.rank + c->mla.rope_dim), kv_heads = tri_shard_kv_heads(c, s, layer).count;
   double *bytes = local ? &out->local_key_bytes : &out->key_bytes;
   double *flops = local ? &out->local_key_flops : &out->key_flops;
@@ -132,7 +133,7 @@ tri_status tri_cost_share_add(const tri_model_config *c, const tri_shard *s, tri
   }
   add_ends(c, s, &m, &own);
   own.sample.hidden = (int)c->hidden_size;
-  own.sample.q_heads = s->q_heads.count;
+  own.sample.q_heads = tri_shard_q_heads(c, s, s->layers.first).count;
   own.sample.kv_heads = tri_shard_kv_heads(c, s, s->layers.first).count;
   own.sample.head_dim = c->mla.on ? 0 : (int)tri_layer_heads(c, s->layers.first).dim;
   tri_weight_map_free(&m);

@@ -103,6 +103,14 @@ static size_t longest_key(const tri_model_config *c, const tri_shard *s) {
   return (size_t)most;
 }
 
+/* Returns the most query heads that a layer of this shard has. */
+static size_t most_heads(const tri_model_config *c, const tri_shard *s) {
+  int most = 0;
+  for (int l = s->layers.first; l < s->layers.first + s->layers.count; l++)
+    if (tri_shard_q_heads(c, s, l).count > most) most = tri_shard_q_heads(c, s, l).count;
+  return (size_t)most;
+}
+
 /* An upper bound of what any op's plan asks for on a device (kernels/cuda): inputs that are rounded to the weights'
  * type or to int8, partial results of attention whose keys are split among blocks, the hidden units of chosen experts
  * and what their choices come to, parts of a gated MLP's sums and of those with weights of 8 bits, and weights of int8
@@ -114,7 +122,7 @@ static bool workspace_bytes(const tri_model_config *c, const tri_shard *s, const
   enum { SHORT = 132, LONG = 260 };  /* and a row of heads up to 128 elements, and of longer ones */
   enum { SPLIT_EXPERTS = 16 << 20 }; /* bytes of the parts that the sums of few experts are cut into, at most */
   int chunk = tri_limits_chunk(limits), logits = tri_limits_logits(limits);
-  size_t rows = (size_t)(chunk > logits ? chunk : logits), heads = (size_t)s->q_heads.count;
+  size_t rows = (size_t)(chunk > logits ? chunk : logits), heads = most_heads(c, s);
   size_t widest = 0, slab = 0, partial, hidden;
   for (int i = 0; i < TRI_W_COUNT * s->layers.count; i++) {
     int id = i % TRI_W_COUNT, layer = s->layers.first + i / TRI_W_COUNT;

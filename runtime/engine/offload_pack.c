@@ -70,8 +70,9 @@ static uint64_t hash_stored(uint64_t h, const tri_stored *s) {
 /* The rank's share of the model, and the types and places of it. */
 static uint64_t hash_share(uint64_t h, const tri_weights_config *w, const tri_weight_map *all) {
   const tri_shard *s = w->shard;
-  const tri_range ranges[] = {s->layers, s->q_heads,   s->kv_heads,  s->global_kv_heads, s->ff,
-                              s->slots,  s->expert_ff, s->shared_ff, s->shared_kv_ff,    s->vocab};
+  const tri_range ranges[] = {s->layers,          s->q_heads,      s->kv_heads, s->global_q_heads,
+                              s->global_kv_heads, s->ff,           s->slots,    s->expert_ff,
+                              s->shared_ff,       s->shared_kv_ff, s->vocab};
   h = tri_hash_bytes(h, w->model->arch->model_type, strlen(w->model->arch->model_type));
   h = hash_word(h, (uint64_t)w->quantization);
   h = hash_stored(h, &w->model->stored);

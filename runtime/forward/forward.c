@@ -21,7 +21,7 @@ static size_t mean_gemm(const tri_model_config *c, int tp) {
   for (int l = 0; l < c->num_layers; l++) {
     tri_head_sizes h = tri_layer_heads(c, l);
     bool makes_keys = tri_kv_source(c, l) == l;
-    columns += (2 * c->attention.num_heads + 2 * h.num_kv * makes_keys) * h.dim;
+    columns += (2 * h.num + 2 * h.num_kv * makes_keys) * h.dim;
     columns += (c->mlp.gated ? 3 : 2) * tri_layer_units(c, l);
   }
   return (size_t)(c->hidden_size * (columns / c->num_layers) / 4 / tp) + 1;
@@ -36,7 +36,8 @@ static bool have_equal_heads(const tri_forward_config *config) {
   tri_parallel p = own->p;
   for (p.tp_rank = 0; p.tp_rank < p.tp; p.tp_rank++)
     if (tri_shard_make(config->model, p, &other, &err) != TRI_OK || other.q_heads.count != own->q_heads.count ||
-        other.kv_heads.count != own->kv_heads.count || other.global_kv_heads.count != own->global_kv_heads.count)
+        other.kv_heads.count != own->kv_heads.count || other.global_q_heads.count != own->global_q_heads.count ||
+        other.global_kv_heads.count != own->global_kv_heads.count)
       return false;
   return true;
 }

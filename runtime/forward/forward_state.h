@@ -183,6 +183,8 @@ tri_rope_angles_args tri_rope_of(const tri_walk *w);
 tri_rope_angles_args tri_local_rope_of(const tri_walk *w);
 /* Returns what the queries of a layer are multiplied with, a factor for each row of the walk; NULL: they are not. */
 const float *tri_q_scale_of(const tri_walk *w, const tri_layer *y);
+/* The query heads of a layer that this rank has. */
+tri_range tri_q_heads_of(const tri_walk *w, const tri_layer *y);
 /* Rows of queries, keys and values of a layer, of these the queries or keys alone, and what attention makes of them:
  * layers may have heads of several sizes, and their rows follow each other without gaps. */
 tri_mat tri_qkv_of(const tri_walk *w, const tri_layer *y);

@@ -25,7 +25,7 @@ static tri_mla_append_args append_of(const tri_walk *w, const tri_layer *y) {
   return (tri_mla_append_args){
       .q = tri_rows(f->buf.qkv, t),
       .kv_a = latents_of(w, m->q_rank, m->rank + m->rope_dim),
-      .num_heads = f->cfg.shard.q_heads.count,
+      .num_heads = tri_q_heads_of(w, y).count,
       .nope_dim = (int)m->nope_dim,
       .rope_dim = (int)m->rope_dim,
       .rank = (int)m->rank,

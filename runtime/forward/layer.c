@@ -22,7 +22,7 @@ static void norm_whole(tri_walk *w, const tri_layer *y) {
     tri_emit_square_sums(w, (tri_square_sums_args){.x = tri_counted_keys_of(w, y), .sums = k_sums});
     tri_emit_sum(w, (tri_mat){q_sums, 1, 2 * t, 2 * t, TRI_F32});
   }
-  tri_emit_norm(w, tri_whole_norm_of(w, q, &y->w[TRI_W_Q_NORM], q_sums, c->attention.num_heads * heads.dim));
+  tri_emit_norm(w, tri_whole_norm_of(w, q, &y->w[TRI_W_Q_NORM], q_sums, heads.num * heads.dim));
   tri_emit_norm(w, tri_whole_norm_of(w, k, &y->w[TRI_W_K_NORM], k_sums, heads.num_kv * heads.dim));
 }
 
@@ -31,7 +31,7 @@ static void drop_zeros(tri_walk *w, const tri_layer *y) {
   const tri_attention_config *a = &w->f->cfg.model->attention;
   tri_mat wide = tri_wide_attended_of(w, y), to = tri_attended_of(w, y);
   size_t element = tri_dtype_size(to.dtype), width = (size_t)a->value_dim * element;
-  size_t heads = (size_t)to.rows * (size_t)w->f->cfg.shard.q_heads.count;
+  size_t heads = (size_t)to.rows * (size_t)tri_q_heads_of(w, y).count;
   if (a->value_dim) tri_emit_copy_rows(w, to.data, width, wide.data, (size_t)a->head_dim * element, width, heads);
 }
 

@@ -114,6 +114,10 @@ static int head_dim_of(const tri_walk *w, const tri_layer *y) {
   return (int)tri_layer_heads(w->f->cfg.model, y->number).dim;
 }
 
+tri_range tri_q_heads_of(const tri_walk *w, const tri_layer *y) {
+  return tri_shard_q_heads(w->f->cfg.model, &w->f->cfg.shard, y->number);
+}
+
 /* Returns the KV heads that a layer makes. */
 static tri_range kv_heads_of(const tri_walk *w, const tri_layer *y) {
   return tri_shard_new_kv_heads(w->f->cfg.model, &w->f->cfg.shard, y->number);
@@ -121,42 +125,42 @@ static tri_range kv_heads_of(const tri_walk *w, const tri_layer *y) {
 
 /* Returns how many query heads of the model share a KV head of the layer. */
 static int group_of(const tri_walk *w, const tri_layer *y) {
-  const tri_model_config *c = w->f->cfg.model;
-  return (int)(c->attention.num_heads / tri_layer_heads(c, y->number).num_kv);
+  tri_head_sizes heads = tri_layer_heads(w->f->cfg.model, y->number);
+  return (int)(heads.num / heads.num_kv);
 }
 
 /* A row of qkv: the heads of queries, then those of keys, head_dim each, then those of values. */
 tri_mat tri_qkv_of(const tri_walk *w, const tri_layer *y) {
   const tri_forward *f = w->f;
-  int kv_heads = kv_heads_of(w, y).count, keys = (f->cfg.shard.q_heads.count + kv_heads) * head_dim_of(w, y);
+  int kv_heads = kv_heads_of(w, y).count, keys = (tri_q_heads_of(w, y).count + kv_heads) * head_dim_of(w, y);
   return tri_packed(f->buf.qkv, w->b->num_tokens, keys + kv_heads * (int)tri_value_dim(f->cfg.model, y->number));
 }
 
 tri_mat tri_queries_of(const tri_walk *w, const tri_layer *y) {
-  return tri_columns(tri_qkv_of(w, y), 0, w->f->cfg.shard.q_heads.count * head_dim_of(w, y));
+  return tri_columns(tri_qkv_of(w, y), 0, tri_q_heads_of(w, y).count * head_dim_of(w, y));
 }
 
 tri_mat tri_keys_of(const tri_walk *w, const tri_layer *y) {
   int d = head_dim_of(w, y);
-  return tri_columns(tri_qkv_of(w, y), w->f->cfg.shard.q_heads.count * d, kv_heads_of(w, y).count * d);
+  return tri_columns(tri_qkv_of(w, y), tri_q_heads_of(w, y).count * d, kv_heads_of(w, y).count * d);
 }
 
 /* The first KV head may be the last one of the rank before. */
 tri_mat tri_counted_keys_of(const tri_walk *w, const tri_layer *y) {
-  int d = head_dim_of(w, y), shared = w->f->cfg.shard.q_heads.first % group_of(w, y) != 0;
+  int d = head_dim_of(w, y), shared = tri_q_heads_of(w, y).first % group_of(w, y) != 0;
   return tri_columns(tri_keys_of(w, y), shared * d, (kv_heads_of(w, y).count - shared) * d);
 }
 
 tri_mat tri_wide_attended_of(const tri_walk *w, const tri_layer *y) {
   const tri_forward *f = w->f;
   if (!f->cfg.model->attention.value_dim) return tri_attended_of(w, y);
-  return tri_packed(f->buf.wide_attn, w->b->num_tokens, f->cfg.shard.q_heads.count * head_dim_of(w, y));
+  return tri_packed(f->buf.wide_attn, w->b->num_tokens, tri_q_heads_of(w, y).count * head_dim_of(w, y));
 }
 
 tri_mat tri_attended_of(const tri_walk *w, const tri_layer *y) {
   const tri_forward *f = w->f;
   int d = (int)tri_value_dim(f->cfg.model, y->number);
-  return tri_packed(f->buf.attn, w->b->num_tokens, f->cfg.shard.q_heads.count * d);
+  return tri_packed(f->buf.attn, w->b->num_tokens, tri_q_heads_of(w, y).count * d);
 }
 
 /* A norm over heads that are spread over tensor ranks: each rank has a slice of the row, and `sums` the squares of all
@@ -193,7 +197,7 @@ tri_qkv_rope_append_args tri_append_of(const tri_walk *w, const tri_layer *y) {
   bool per_head = c->attention.qk_norm == TRI_QK_NORM_HEAD || c->attention.qk_norm == TRI_QK_NORM_EACH_HEAD;
   tri_qkv_rope_append_args a = {
       .qkv = tri_qkv_of(w, y),
-      .num_heads = f->cfg.shard.q_heads.count,
+      .num_heads = tri_q_heads_of(w, y).count,
       .num_kv_heads = kv_heads_of(w, y).count,
       .head_dim = head_dim_of(w, y),
       .value_dim = (int)c->attention.value_dim,
@@ -228,9 +232,9 @@ tri_attention_args tri_attention_of(const tri_walk *w, const tri_layer *y, const
       .q = tri_queries_of(w, y),
       .kv = y->kv,
       .batch = b,
-      .num_heads = f->cfg.shard.q_heads.count,
+      .num_heads = tri_q_heads_of(w, y).count,
       .heads_per_kv = c->mla.on ? (int)c->attention.num_heads : group,
-      .skipped_heads = c->mla.on ? 0 : f->cfg.shard.q_heads.first % group,
+      .skipped_heads = c->mla.on ? 0 : tri_q_heads_of(w, y).first % group,
       .scale = (float)scale,
       .softcap = (float)c->attention.softcap,
       .window = y->flags & TRI_LAYER_LOCAL ? (int)c->attention.window : 0,

@@ -31,11 +31,12 @@ static int most_units(const tri_model_config *c, const tri_shard *s) {
   return most;
 }
 
-/* The most elements that a row of queries, keys and values has in a layer of this shard, or of what attention gives. */
+/* The most elements that a row of queries, keys and values has in a layer of this shard; of what attention gives, a
+ * head of which has as many as of a value; and of what it writes, a head of which has as many as of a key. */
 static int64_t most_qkv(const tri_model_config *c, const tri_shard *s) {
   int64_t most = c->mla.on ? s->q_heads.count * c->attention.head_dim : 0;
   for (int l = s->layers.first; l < s->layers.first + s->layers.count && !c->mla.on; l++) {
-    int64_t heads = s->q_heads.count + 2 * (int64_t)tri_shard_new_kv_heads(c, s, l).count;
+    int64_t heads = tri_shard_q_heads(c, s, l).count + 2 * (int64_t)tri_shard_new_kv_heads(c, s, l).count;
     int64_t n = heads * tri_layer_heads(c, l).dim;
     if (n > most) most = n;
   }
@@ -45,7 +46,16 @@ static int64_t most_qkv(const tri_model_config *c, const tri_shard *s) {
 static int64_t most_attended(const tri_model_config *c, const tri_shard *s) {
   int64_t most = 0;
   for (int l = s->layers.first; l < s->layers.first + s->layers.count; l++)
-    if (s->q_heads.count * tri_value_dim(c, l) > most) most = s->q_heads.count * tri_value_dim(c, l);
+    if (tri_shard_q_heads(c, s, l).count * tri_value_dim(c, l) > most)
+      most = tri_shard_q_heads(c, s, l).count * tri_value_dim(c, l);
+  return most;
+}
+
+static int64_t most_wide(const tri_model_config *c, const tri_shard *s) {
+  int64_t most = 0;
+  for (int l = s->layers.first; l < s->layers.first + s->layers.count && c->attention.value_dim; l++)
+    if (tri_shard_q_heads(c, s, l).count * tri_layer_heads(c, l).dim > most)
+      most = tri_shard_q_heads(c, s, l).count * tri_layer_heads(c, l).dim;
   return most;
 }
 
@@ -88,7 +98,7 @@ static void add_layers(struct table *t) {
   add(t, TRI_BUF_h, tokens, c->hidden_size);
   add(t, TRI_BUF_qkv, tokens, most_qkv(c, s));
   add(t, TRI_BUF_attn, tokens, most_attended(c, s));
-  add(t, TRI_BUF_wide_attn, tokens, c->attention.value_dim ? heads * c->attention.head_dim : 0);
+  add(t, TRI_BUF_wide_attn, tokens, most_wide(c, s));
   add(t, TRI_BUF_delta, c->norm.parallel_residual ? all : tokens, c->hidden_size);
   add(t, TRI_BUF_mlp_delta, tokens, c->hidden_size);
   add(t, TRI_BUF_up, tokens, (c->mlp.gated ? 2 : 1) * units);

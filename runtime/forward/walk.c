@@ -131,7 +131,7 @@ static void note_move(tri_walk *w, const void *read, const void *write) { note(w
 /* ---- ops ---- */
 
 static bool are_alike(const tri_attention_args *a, const tri_attention_args *b) {
-  return a->window == b->window && a->chunked == b->chunked && a->causal == b->causal &&
+  return a->window == b->window && a->chunked == b->chunked && a->causal == b->causal && a->num_heads == b->num_heads &&
          a->kv.num_kv_heads == b->kv.num_kv_heads && a->kv.head_dim == b->kv.head_dim;
 }
 

@@ -132,12 +132,13 @@ static tri_status read_strings(const tri_json *root, tri_model_config *c, tri_er
 
 /* Heads of layers without a window: the size that is not given is that of the other layers. */
 static tri_status complete_global_heads(tri_attention_config *a, tri_error *err) {
-  if (!a->global_head_dim && !a->global_kv_heads) return TRI_OK;
+  if (!a->global_head_dim && !a->global_kv_heads && !a->global_heads) return TRI_OK;
+  if (!a->global_heads) a->global_heads = a->num_heads;
   if (!a->global_head_dim) a->global_head_dim = a->head_dim;
   if (!a->global_kv_heads) a->global_kv_heads = a->num_kv_heads;
-  if (a->num_heads % a->global_kv_heads)
+  if (a->global_heads % a->global_kv_heads)
     return tri_fail(err, TRI_OUT_OF_RANGE, "num_global_key_value_heads",
-                    "%lld query heads are not a multiple of %lld KV heads", (long long)a->num_heads,
+                    "%lld query heads are not a multiple of %lld KV heads", (long long)a->global_heads,
                     (long long)a->global_kv_heads);
   if (a->global_head_dim > MAX_HEAD_DIM)
     return tri_fail(err, TRI_OUT_OF_RANGE, "global_head_dim", "head size %lld, the limit is %d",
@@ -381,6 +382,7 @@ uint64_t tri_model_config_hash(const tri_model_config *c) {
                            c->head.has_pooler,
                            c->attention.causal,
                            tri_model_config_width(c),
+                           c->attention.global_heads,
                            c->attention.global_kv_heads,
                            c->attention.global_head_dim,
                            c->attention.shared_kv_layers,

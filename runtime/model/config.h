@@ -158,12 +158,13 @@ typedef struct tri_norm_config {
 /* Heads and sizes count elements of the whole model, not of a rank's share. */
 typedef struct tri_attention_config {
   int64_t num_heads, num_kv_heads, head_dim;
-  int64_t global_kv_heads, global_head_dim; /* of layers that are not LOCAL; 0: as those that are */
-  int64_t shared_kv_layers;                 /* so many at the end are SHARED_KV */
-  int64_t value_dim;                        /* of a head's values where that is less than head_dim, else 0 */
-  double value_scale;                       /* of values; 0: 1 */
-  bool causal;                              /* a token sees those before it and itself */
-  bool bidirectional;                       /* of a decoder's family: it is not causal */
+  /* These are of layers that are not LOCAL; 0: as of those that are. */
+  int64_t global_heads, global_kv_heads, global_head_dim;
+  int64_t shared_kv_layers; /* so many at the end are SHARED_KV */
+  int64_t value_dim;        /* of a head's values where that is less than head_dim, else 0 */
+  double value_scale;       /* of values; 0: 1 */
+  bool causal;              /* a token sees those before it and itself */
+  bool bidirectional;       /* of a decoder's family: it is not causal */
   bool bias, o_bias;
   tri_qk_norm qk_norm;
   bool has_qk_norm;     /* qk_norm has gains: for the tables */
@@ -317,9 +318,9 @@ static inline int tri_num_dense(const tri_model_config *c) { return c->sentence.
  * have one hash. */
 uint64_t tri_model_config_hash(const tri_model_config *c);
 
-/* Sizes of a layer's attention: KV heads of the whole model, and elements of a head. */
+/* Sizes of a layer's attention: heads of queries, and of keys and values, of the whole model; elements of a head. */
 typedef struct tri_head_sizes {
-  int64_t num_kv, dim;
+  int64_t num, num_kv, dim;
 } tri_head_sizes;
 
 /* Returns whether a layer's heads are those of layers without a window, which are others than those of layers with. */
@@ -329,8 +330,9 @@ static inline bool tri_layer_has_global_heads(const tri_model_config *c, int lay
 
 static inline tri_head_sizes tri_layer_heads(const tri_model_config *c, int layer) {
   const tri_attention_config *a = &c->attention;
-  if (tri_layer_has_global_heads(c, layer)) return (tri_head_sizes){a->global_kv_heads, a->global_head_dim};
-  return (tri_head_sizes){a->num_kv_heads, a->head_dim};
+  if (tri_layer_has_global_heads(c, layer))
+    return (tri_head_sizes){a->global_heads, a->global_kv_heads, a->global_head_dim};
+  return (tri_head_sizes){a->num_heads, a->num_kv_heads, a->head_dim};
 }
 
 /* Returns the layer whose keys and values a layer reads: its own, or of SHARED_KV ones those of the last layer before

@@ -42,6 +42,7 @@ static tri_shard whole(const tri_model_config *c) {
   return (tri_shard){.p = {.tp = 1, .pp = 1},
                      .q_heads = tri_range_part(c->attention.num_heads, 1, 0),
                      .kv_heads = tri_range_part(c->attention.num_kv_heads, 1, 0),
+                     .global_q_heads = tri_range_part(c->attention.global_heads, 1, 0),
                      .global_kv_heads = tri_range_part(c->attention.global_kv_heads, 1, 0),
                      .ff = tri_range_part(c->mlp.intermediate_size, 1, 0),
                      .shared_kv_ff = tri_range_part(c->mlp.shared_kv_size, 1, 0),
@@ -183,19 +184,27 @@ static tri_range part_of_units(int64_t n, int parts, int rank) {
   return (tri_range){(int)first, (int)((end < n ? end : n) - first)};
 }
 
-/* Returns the KV heads, of so many of the model, that some query heads use; 0: there are none. */
-static tri_range kv_heads_of(const tri_model_config *c, tri_range q, int64_t num_kv_heads) {
+/* Returns the KV heads that some query heads use, of so many of both kinds in the model; 0: there are none. */
+static tri_range kv_heads_of(tri_range q, int64_t num_heads, int64_t num_kv_heads) {
   if (!num_kv_heads) return (tri_range){0};
-  int group = (int)(c->attention.num_heads / num_kv_heads);
+  int group = (int)(num_heads / num_kv_heads);
   int first = q.first / group, end = (q.first + q.count - 1) / group + 1;
   return (tri_range){first, end - first};
 }
 
+/* Every rank has a head of each layer. */
+static tri_status check_heads(const tri_model_config *c, tri_parallel p, tri_error *err) {
+  int64_t heads = c->attention.num_heads, global = c->attention.global_heads;
+  bool fewer = global && global < heads;
+  if (fewer) heads = global;
+  if (p.tp >= 1 && p.tp <= heads) return TRI_OK;
+  return tri_fail(err, TRI_OUT_OF_RANGE, "tensor_parallel_size",
+                  "-tp %d: %lld attention heads%s can be shared by 1 to %lld tensor ranks", p.tp, (long long)heads,
+                  fewer ? " of layers without a window" : "", (long long)heads);
+}
+
 tri_status tri_shard_make(const tri_model_config *c, tri_parallel p, tri_shard *out, tri_error *err) {
-  if (p.tp < 1 || p.tp > c->attention.num_heads)
-    return tri_fail(err, TRI_OUT_OF_RANGE, "tensor_parallel_size",
-                    "-tp %d: %lld attention heads can be shared by 1 to %lld tensor ranks", p.tp,
-                    (long long)c->attention.num_heads, (long long)c->attention.num_heads);
+  TRI_CHECK(check_heads(c, p, err));
   if (p.tp > c->mlp.intermediate_size || p.tp > c->vocab_size)
     return tri_fail(err, TRI_OUT_OF_RANGE, "tensor_parallel_size",
                     "-tp %d exceeds the intermediate or the vocabulary size", p.tp);
@@ -215,15 +224,18 @@ tri_status tri_shard_make(const tri_model_config *c, tri_parallel p, tri_shard *
     return tri_fail(err, TRI_OUT_OF_RANGE, "rank", "rank outside the layout");
   TRI_CHECK(check_experts(c, p, err));
   int etp = tri_parallel_etp(p), s = tri_parallel_stage_rank(p);
-  tri_range q = tri_range_part(c->attention.num_heads, p.tp, p.tp_rank);
+  const tri_attention_config *a = &c->attention;
+  tri_range q = tri_range_part(a->num_heads, p.tp, p.tp_rank),
+            global = tri_range_part(a->global_heads, p.tp, p.tp_rank);
   *out = (tri_shard){
       .p = p,
       .first_stage = p.pp_rank == 0,
       .last_stage = p.pp_rank == p.pp - 1,
       .layers = tri_stage_layers(c, p, p.pp_rank),
       .q_heads = q,
-      .kv_heads = kv_heads_of(c, q, c->attention.num_kv_heads),
-      .global_kv_heads = kv_heads_of(c, q, c->attention.global_kv_heads),
+      .kv_heads = kv_heads_of(q, a->num_heads, a->num_kv_heads),
+      .global_q_heads = global,
+      .global_kv_heads = kv_heads_of(global, a->global_heads, a->global_kv_heads),
       .ff = part_of_units(c->mlp.intermediate_size, p.tp, p.tp_rank),
       .shared_kv_ff = part_of_units(c->mlp.shared_kv_size, p.tp, p.tp_rank),
       .slots = tri_range_part(tri_stage_slots(c, p), tri_parallel_ep(p), s / etp),

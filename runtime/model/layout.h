@@ -2,8 +2,8 @@
 /* The layout of a model over ranks: those of a replica and the share of the model that each of them has.
  *
  * World of a replica: pp x dp x tp, tensor rank fastest, so that a tensor group sits on one node: stage rank s is
- * dp_rank * tp + tp_rank. A tensor rank owns a contiguous range of query heads and every KV head that those use; a KV
- * head may therefore lie on two ranks. Nothing needs to divide evenly.
+ * dp_rank * tp + tp_rank. A tensor rank owns a contiguous range of each layer's query heads and every KV head that
+ * those use; a KV head may therefore lie on two ranks. Nothing needs to divide evenly.
  *
  * Attention, dense MLPs, the shared expert, embedding and head are cut over the tensor ranks and copied over the dp
  * shards. Experts lie across all ranks of a stage (DeepSpeed-MoE, Rajbhandari et al. 2022, section 5.2): ep shares of
@@ -73,8 +73,9 @@ typedef struct tri_shard {
   tri_parallel p;
   bool first_stage, last_stage;
   tri_range layers;
-  tri_range q_heads, kv_heads;    /* tri_shard_kv_heads knows which KV heads a layer reads */
-  tri_range global_kv_heads;      /* of layers without a window, where these have other heads */
+  tri_range q_heads, kv_heads;    /* tri_shard_q_heads and tri_shard_kv_heads know which a layer has */
+  tri_range global_q_heads;       /* of layers without a window, where these have other heads, */
+  tri_range global_kv_heads;      /* and the KV heads that those use */
   tri_range ff;                   /* of the intermediate size: tri_shard_units knows which a layer has */
   tri_range shared_kv_ff;         /* of that of layers that share keys and values, where it is another one */
   tri_range slots;                /* its share of those of the experts */
@@ -118,6 +119,10 @@ static inline int64_t tri_value_dim(const tri_model_config *c, int layer) {
   return c->attention.value_dim ? c->attention.value_dim : tri_layer_heads(c, layer).dim;
 }
 
+/* Returns the query heads of a layer on a shard. */
+static inline tri_range tri_shard_q_heads(const tri_model_config *c, const tri_shard *s, int layer) {
+  return tri_layer_has_global_heads(c, layer) ? s->global_q_heads : s->q_heads;
+}
 /* Returns the KV heads that a layer reads on a shard. */
 static inline tri_range tri_shard_kv_heads(const tri_model_config *c, const tri_shard *s, int layer) {
   return tri_layer_has_global_heads(c, layer) ? s->global_kv_heads : s->kv_heads;

@@ -127,8 +127,8 @@ static tri_weight_shape expert_shape(const tri_model_config *c, const tri_shard 
 tri_weight_shape tri_shard_weight_shape(const tri_model_config *c, const tri_shard *s, tri_weight_id id, int layer) {
   int64_t h = c->hidden_size, e = c->embed.size, d = tri_layer_heads(c, layer).dim,
           f = tri_shard_units(c, s, layer).count, up = c->mlp.gated ? 2 * f : f;
-  int64_t kv_heads = tri_shard_new_kv_heads(c, s, layer).count,
-          qkv = (s->q_heads.count + kv_heads) * d + kv_heads * tri_value_dim(c, layer);
+  int64_t kv_heads = tri_shard_new_kv_heads(c, s, layer).count, q_heads = tri_shard_q_heads(c, s, layer).count,
+          qkv = (q_heads + kv_heads) * d + kv_heads * tri_value_dim(c, layer);
   bool adds_bias = s->p.tp_rank == 0, first = s->first_stage, last = s->last_stage;
   bool two_norms = !c->norm.one_norm && c->norm.place != TRI_NORM_RESULT;
   bool branch_norms = c->norm.place == TRI_NORM_BOTH || c->norm.place == TRI_NORM_RESULT;
@@ -157,12 +157,12 @@ tri_weight_shape tri_shard_weight_shape(const tri_model_config *c, const tri_sha
   case TRI_W_QKV_BIAS: return vector(c->attention.bias, qkv);
   case TRI_W_SINKS:
     return vector(c->attention.has_sinks && (!c->attention.local_sinks || c->layer_flags[layer] & TRI_LAYER_LOCAL),
-                  s->q_heads.count);
+                  q_heads);
   case TRI_W_Q_NORM:
-    return vector(c->attention.has_qk_norm, c->attention.qk_norm == TRI_QK_NORM_HEAD ? d : s->q_heads.count * d);
+    return vector(c->attention.has_qk_norm, c->attention.qk_norm == TRI_QK_NORM_HEAD ? d : q_heads * d);
   case TRI_W_K_NORM:
     return vector(c->attention.has_qk_norm && kv_heads, c->attention.qk_norm == TRI_QK_NORM_HEAD ? d : kv_heads * d);
-  case TRI_W_O: return matrix(h, s->q_heads.count * tri_value_dim(c, layer));
+  case TRI_W_O: return matrix(h, q_heads * tri_value_dim(c, layer));
   case TRI_W_O_BIAS: return vector(c->attention.o_bias && adds_bias, h);
   case TRI_W_UP: return matrix(up, h);
   case TRI_W_UP_BIAS: return vector(c->mlp.bias && !c->mlp.no_up_bias, up);
@@ -206,11 +206,11 @@ static int64_t full_rows(const tri_model_config *c, const tri_tensor_rule *rule,
   tri_head_sizes heads = tri_layer_heads(c, layer);
   int64_t d = heads.dim;
   switch (rule->part) {
-  case TRI_PART_Q: return c->attention.num_heads * d;
+  case TRI_PART_Q: return heads.num * d;
   case TRI_PART_K: return heads.num_kv * d;
   case TRI_PART_V: return heads.num_kv * tri_value_dim(c, layer);
   case TRI_PART_QKV_CONCAT:
-  case TRI_PART_QKV_INTERLEAVED: return (c->attention.num_heads + 2 * heads.num_kv) * d;
+  case TRI_PART_QKV_INTERLEAVED: return (heads.num + 2 * heads.num_kv) * d;
   case TRI_PART_GATE:
   case TRI_PART_UP: return units_of(c, rule->weight, layer);
   case TRI_PART_GATE_UP_CONCAT:
@@ -246,9 +246,9 @@ static int64_t full_rows(const tri_model_config *c, const tri_tensor_rule *rule,
   case TRI_W_EXPERT_UP:
   case TRI_W_EXPERT_UP_BIAS:
   case TRI_W_SHARED_UP: return units_of(c, rule->weight, layer);
-  case TRI_W_Q_NORM: return c->attention.qk_norm == TRI_QK_NORM_HEAD ? d : c->attention.num_heads * d;
+  case TRI_W_Q_NORM: return c->attention.qk_norm == TRI_QK_NORM_HEAD ? d : heads.num * d;
   case TRI_W_K_NORM: return c->attention.qk_norm == TRI_QK_NORM_HEAD ? d : heads.num_kv * d;
-  case TRI_W_SINKS: return c->attention.num_heads;
+  case TRI_W_SINKS: return heads.num;
   case TRI_W_RELATIVE_BIAS: return c->attention.bias_buckets;
   case TRI_W_Q_B:
   case TRI_W_CROSS_Q:
@@ -296,7 +296,7 @@ tri_weight_shape tri_rule_full_shape(const tri_model_config *c, const tri_tensor
     break; /* the tensor's transpose */
   case TRI_W_V_UP: full.k = c->mla.rank; break;
   case TRI_W_O:
-  case TRI_W_CROSS_O: full.k = c->attention.num_heads * tri_value_dim(c, layer); break;
+  case TRI_W_CROSS_O: full.k = tri_layer_heads(c, layer).num * tri_value_dim(c, layer); break;
   case TRI_W_DOWN:
   case TRI_W_EXPERT_DOWN:
   case TRI_W_SHARED_DOWN: full.k = units_of(c, rule->weight, layer); break;
@@ -313,13 +313,13 @@ tri_weight_shape tri_rule_full_shape(const tri_model_config *c, const tri_tensor
 /* ---- the rectangles of a tensor that a shard has ---- */
 
 /* Returns the first row of a head in a QKV tensor; which: 0 q, 1 k, 2 v. */
-static int64_t qkv_row(const tri_model_config *c, tri_head_sizes heads, tri_part part, int which, int64_t head) {
-  int64_t d = heads.dim, group = c->attention.num_heads / heads.num_kv;
+static int64_t qkv_row(tri_head_sizes heads, tri_part part, int which, int64_t head) {
+  int64_t d = heads.dim, group = heads.num / heads.num_kv;
   if (part == TRI_PART_QKV_INTERLEAVED) {
     int64_t kv_head = which ? head : head / group, within = which ? group + which - 1 : head % group;
     return (kv_head * (group + 2) + within) * d;
   }
-  const int64_t before[] = {0, c->attention.num_heads, c->attention.num_heads + heads.num_kv};
+  const int64_t before[] = {0, heads.num, heads.num + heads.num_kv};
   return ((part == TRI_PART_QKV_CONCAT ? before[which] : 0) + head) * d; /* else a tensor of its own */
 }
 
@@ -337,17 +337,17 @@ static tri_status emit_rows(const struct emit *e, int64_t src, int64_t dst, int6
 static tri_status emit_qkv(const tri_model_config *c, const tri_shard *s, tri_part part, int layer, int64_t cols,
                            const struct emit *e) {
   tri_head_sizes sizes = tri_layer_heads(c, layer);
-  tri_range kv_heads = tri_shard_new_kv_heads(c, s, layer);
-  int64_t dst[3] = {0, s->q_heads.count * sizes.dim, (s->q_heads.count + (int64_t)kv_heads.count) * sizes.dim};
+  tri_range q_heads = tri_shard_q_heads(c, s, layer), kv_heads = tri_shard_new_kv_heads(c, s, layer);
+  int64_t dst[3] = {0, q_heads.count * sizes.dim, (q_heads.count + (int64_t)kv_heads.count) * sizes.dim};
   for (int p = 0; p < 3; p++) {
     if ((part == TRI_PART_Q && p != 0) || (part == TRI_PART_K && p != 1) || (part == TRI_PART_V && p != 2)) continue;
-    tri_range heads = p ? kv_heads : s->q_heads;
+    tri_range heads = p ? kv_heads : q_heads;
     int64_t d = p == 2 ? tri_value_dim(c, layer) : sizes.dim; /* in a tensor of their own where that is another */
-    tri_head_sizes of = {sizes.num_kv, d};
+    tri_head_sizes of = {sizes.num, sizes.num_kv, d};
     /* Heads that follow one another are one rectangle. */
     for (int i = 0, run; i < heads.count; i += run) {
-      int64_t at = qkv_row(c, of, part, p, heads.first + i);
-      for (run = 1; i + run < heads.count && qkv_row(c, of, part, p, heads.first + i + run) == at + run * d;) run++;
+      int64_t at = qkv_row(of, part, p, heads.first + i);
+      for (run = 1; i + run < heads.count && qkv_row(of, part, p, heads.first + i + run) == at + run * d;) run++;
       TRI_CHECK(emit_rows(e, at, dst[p] + i * d, run * d, cols));
     }
   }
@@ -404,7 +404,7 @@ tri_status tri_shard_slices(const tri_model_config *c, const tri_shard *s, const
                             int slot, tri_status (*fn)(void *ctx, const tri_slice *slice), void *ctx) {
   tri_weight_shape mine = tri_shard_weight_shape(c, s, rule->weight, layer);
   int64_t d = tri_layer_heads(c, layer).dim;
-  tri_range units = tri_shard_units(c, s, layer);
+  tri_range units = tri_shard_units(c, s, layer), q_heads = tri_shard_q_heads(c, s, layer);
   struct emit e = {fn, ctx};
   tri_slice slice = {.rows = mine.n, .cols = mine.k, .row_step = 1};
   if (!mine.n) return TRI_OK;
@@ -431,15 +431,15 @@ tri_status tri_shard_slices(const tri_model_config *c, const tri_shard *s, const
   case TRI_W_LAYER_EMBED:
   case TRI_W_HEAD:
   case TRI_W_HEAD_BIAS: return emit_rows(&e, s->vocab.first, 0, s->vocab.count, mine.k);
-  case TRI_W_Q_NORM: slice.src_row = c->attention.qk_norm == TRI_QK_NORM_HEAD ? 0 : s->q_heads.first * d; break;
+  case TRI_W_Q_NORM: slice.src_row = c->attention.qk_norm == TRI_QK_NORM_HEAD ? 0 : q_heads.first * d; break;
   case TRI_W_K_NORM:
     slice.src_row = c->attention.qk_norm == TRI_QK_NORM_HEAD ? 0 : tri_shard_kv_heads(c, s, layer).first * d;
     break;
-  case TRI_W_SINKS: slice.src_row = s->q_heads.first; break;
+  case TRI_W_SINKS: slice.src_row = q_heads.first; break;
   case TRI_W_RELATIVE_BIAS: slice.src_col = s->q_heads.first; break;
   case TRI_W_Q_B:
   case TRI_W_CROSS_Q:
-  case TRI_W_CROSS_Q_BIAS: slice.src_row = s->q_heads.first * d; break;
+  case TRI_W_CROSS_Q_BIAS: slice.src_row = q_heads.first * d; break;
   case TRI_W_QKV_A:
     slice.dst_row = rule->part == TRI_PART_LATENT_KV ? c->mla.q_rank : 0;
     slice.rows = full_rows(c, rule, layer);
@@ -448,7 +448,7 @@ tri_status tri_shard_slices(const tri_model_config *c, const tri_shard *s, const
   case TRI_W_CROSS_KV:
   case TRI_W_CROSS_KV_BIAS: return emit_cross_kv(c, s, rule->part, mine.k, &e);
   case TRI_W_CROSS_O:
-  case TRI_W_O: slice.src_col = s->q_heads.first * tri_value_dim(c, layer); break;
+  case TRI_W_O: slice.src_col = q_heads.first * tri_value_dim(c, layer); break;
   case TRI_W_K_UP:
   case TRI_W_V_UP: return emit_latent(c, s, rule->weight, &e);
   case TRI_W_DOWN: slice.src_col = units.first; break;

@@ -37,8 +37,8 @@ static void check(const tri_model_config *c) {
   need(c->attention.num_heads % c->attention.num_kv_heads == 0 && c->attention.head_dim >= 1 &&
        c->attention.head_dim <= 1024);
   int64_t global = c->attention.global_head_dim;
-  need(!global == !c->attention.global_kv_heads && global <= 1024);
-  need(!c->attention.global_kv_heads || c->attention.num_heads % c->attention.global_kv_heads == 0);
+  need(!global == !c->attention.global_kv_heads && !global == !c->attention.global_heads && global <= 1024);
+  need(!c->attention.global_kv_heads || c->attention.global_heads % c->attention.global_kv_heads == 0);
   need(c->mlp.intermediate_size >= 1 && c->vocab_size >= 1 && c->max_position_embeddings >= 1);
   need(c->norm.eps >= 0 && isfinite(c->attention.scale) && c->dtype <= TRI_BF16);
   need(c->num_eos_token_ids >= 0 && c->num_eos_token_ids <= TRI_MAX_STOP_IDS);

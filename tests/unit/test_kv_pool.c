@@ -53,7 +53,9 @@ static tri_kv_cache *make(const char *model, tri_dtype type, tri_backend *be, tr
   tri_kv_cache *kv = NULL;
   snprintf(dir, sizeof dir, "%s/checkpoints/%s", TRI_TEST_DATA, model);
   ck_assert_msg(tri_model_config_load(dir, (tri_config_rules){0}, c, &err) == TRI_OK, "%s", err.message);
-  if (!strcmp(model, "gemma2_odd")) c->attention.global_kv_heads = 1, c->attention.global_head_dim = 12;
+  if (!strcmp(model, "gemma2_odd"))
+    c->attention.global_heads = c->attention.num_heads, c->attention.global_kv_heads = 1,
+    c->attention.global_head_dim = 12;
   ck_assert_int_eq(tri_shard_make(c, (tri_parallel){.tp = 1, .pp = 1}, &s, &err), TRI_OK);
   ck_assert_int_eq(tri_kv_cache_create(be, c, &s, type, BLOCK, BLOCKS, &kv, &err), TRI_OK);
   ck_assert_int_eq(tri_kv_cache_add_pool(kv, HOST_BLOCKS, &err), TRI_OK);

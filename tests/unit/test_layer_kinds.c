@@ -296,6 +296,9 @@ START_TEST(values_are_shorter_than_keys) {
   c = accept("mimo_v2_flash", MIMO ",\"attention_value_scale\":null,\"sliding_window\":16");
   ck_assert_str_eq(kinds(&c), ".xxxxsxx");
   ck_assert(c.attention.value_scale == 0 && c.attention.window == 16 && tri_layer_heads(&c, 1).num_kv == 4);
+  c = accept("mimo_v2_flash", MIMO ",\"swa_num_attention_heads\":8");
+  ck_assert(tri_layer_heads(&c, 0).num == 4 && tri_layer_heads(&c, 0).num_kv == 2);
+  ck_assert(tri_layer_heads(&c, 1).num == 8 && tri_layer_heads(&c, 1).num_kv == 4);
   c = accept("mimo_v2_flash", "\"v_head_dim\":16,\"partial_rotary_factor\":0.5");
   ck_assert(!c.attention.value_dim); /* they are not */
 }
@@ -350,7 +353,7 @@ static const struct {
     {"mimo_v2_flash", "\"v_head_dim\":24,\"partial_rotary_factor\":0.5", TRI_UNSUPPORTED, "v_head_dim"},
     {"mimo_v2_flash", MIMO ",\"swa_head_dim\":8", TRI_UNSUPPORTED, "swa_head_dim"},
     {"mimo_v2_flash", MIMO ",\"swa_v_head_dim\":16", TRI_UNSUPPORTED, "swa_v_head_dim"},
-    {"mimo_v2_flash", MIMO ",\"swa_num_attention_heads\":8", TRI_UNSUPPORTED, "swa_num_attention_heads"},
+    {"mimo_v2_flash", MIMO ",\"swa_num_attention_heads\":6", TRI_OUT_OF_RANGE, "num_key_value_heads"},
     {"mimo_v2_flash", MIMO ",\"swa_num_key_value_heads\":3", TRI_OUT_OF_RANGE, "num_key_value_heads"},
     {"mimo_v2_flash", MIMO ",\"hybrid_layer_pattern\":[0,1]", TRI_INVALID_ARGUMENT, "hybrid_layer_pattern"},
     {"mimo_v2_flash", MIMO ",\"hybrid_layer_pattern\":[0,1,1,1,1,1,1,2]", TRI_INVALID_ARGUMENT, "hybrid_layer_pattern"},

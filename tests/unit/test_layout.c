@@ -33,9 +33,9 @@ static tri_model_config make(const tri_arch *arch, int heads, int kv_heads, int 
   c.attention.has_qk_norm = c.attention.qk_norm != TRI_QK_NORM_NONE;
   if (c.mla.on) c.mla = (tri_mla){.on = true, .rank = 5, .q_rank = 4, .nope_dim = 3, .rope_dim = 2, .v_dim = 2};
   if (c.mla.on) c.mla.low_rank_q = true, c.attention.head_dim = 5, c.attention.num_kv_heads = heads;
-  /* Every second layer has a window, and the others heads of another size. */
+  /* Every second layer has a window, and the others heads of another number and size. */
   bool kinds = c.attention.window_every || c.attention.global_head_dim || c.attention.global_kv_heads;
-  if (kinds) c.attention.global_kv_heads = 1, c.attention.global_head_dim = 4;
+  if (kinds) c.attention.global_heads = heads + 1, c.attention.global_kv_heads = 1, c.attention.global_head_dim = 4;
   for (int l = 0; kinds && l < layers; l += 2) c.layer_flags[l] |= TRI_LAYER_LOCAL;
   c.attention.keys_are_values = c.attention.norm_values; /* one tensor for two parts of the others' weight */
   if (c.attention.value_dim) c.attention.value_dim = 1;
@@ -283,6 +283,7 @@ static void check_weight(const tri_model_config *model, const tri_shard *s, tri_
   const tri_model_config *c = &of_layer;
   of_layer = *model;
   of_layer.attention.head_dim = tri_layer_heads(model, layer).dim;
+  of_layer.attention.num_heads = tri_layer_heads(model, layer).num;
   of_layer.attention.num_kv_heads = tri_layer_heads(model, layer).num_kv;
   of_layer.mlp.intermediate_size = tri_layer_units(model, layer);
   tri_weight_shape mine = tri_shard_weight_shape(model, s, id, layer);
@@ -467,6 +468,30 @@ END_TEST
   ",\"num_attention_heads\":" heads ",\"num_key_value_heads\":4,\"intermediate_size\":" ff ",\"vocab_size\":" vocab    \
   ",\"max_position_embeddings\":8192,\"rms_norm_eps\":1e-5,\"hidden_act\":\"silu\",\"tie_word_embeddings\":" tied "}"
 
+/* A kind of layers has 9 query heads over 3 KV heads, the other 4 over 2; three ranks. */
+START_TEST(query_heads_by_kind_of_layer) {
+  tri_model_config c = make(tri_arch_find("gemma4_text"), 9, 3, 8, 8, 2);
+  tri_parallel p = {.tp = 3, .pp = 1, .tp_rank = 1};
+  tri_error err = {0};
+  tri_shard s;
+  c.attention.global_heads = 4, c.attention.global_kv_heads = 2;
+  ck_assert_int_eq(tri_shard_make(&c, p, &s, &err), TRI_OK);
+  tri_range local = tri_shard_q_heads(&c, &s, 0), global = tri_shard_q_heads(&c, &s, 1);
+  ck_assert(local.first == 3 && local.count == 3 && s.kv_heads.first == 1 && s.kv_heads.count == 1);
+  ck_assert(global.first == 1 && global.count == 1 && s.global_kv_heads.first == 0 && s.global_kv_heads.count == 1);
+  ck_assert_int_eq(tri_shard_weight_shape(&c, &s, TRI_W_O, 0).k, 3 * 2);
+  ck_assert_int_eq(tri_shard_weight_shape(&c, &s, TRI_W_O, 1).k, 1 * 4);
+  p.tp_rank = 2;
+  ck_assert_int_eq(tri_shard_make(&c, p, &s, &err), TRI_OK);
+  global = tri_shard_q_heads(&c, &s, 1); /* the rest, which read the second KV head alone */
+  ck_assert(global.first == 2 && global.count == 2 && s.global_kv_heads.first == 1 && s.global_kv_heads.count == 1);
+  p.tp = 5;
+  ck_assert_int_eq(tri_shard_make(&c, p, &s, &err), TRI_OUT_OF_RANGE);
+  ck_assert_str_eq(err.field, "tensor_parallel_size");
+  ck_assert_ptr_nonnull(strstr(err.message, "4 attention heads of layers without a window"));
+}
+END_TEST
+
 /* The awkward case by hand: 6 query heads read 3 KV heads, two ranks. */
 START_TEST(six_over_three_on_two) {
   tri_model_config c = make(tri_arch_find("llama"), 6, 3, 8, 8, 1);
@@ -649,6 +674,7 @@ Suite *suite_layout(void) {
   TCase *c = tcase_create("layout");
   tcase_set_timeout(c, 60);
   tcase_add_loop_test(c, every_element_has_its_place, 0, sizeof sizes / sizeof *sizes);
+  tcase_add_test(c, query_heads_by_kind_of_layer);
   tcase_add_test(c, six_over_three_on_two);
   tcase_add_test(c, stages_by_work);
   tcase_add_test(c, stages_keep_shared_keys_together);

@@ -32,8 +32,9 @@ struct element {
 static struct element locate(const tri_model_config *c, const tri_shard *s, tri_weight_id id, int layer, int64_t row,
                              int64_t col) {
   struct element e = {id, layer, 0, row, col};
-  tri_range kv_heads = tri_shard_new_kv_heads(c, s, layer), units = tri_shard_units(c, s, layer);
-  int64_t d = tri_layer_heads(c, layer).dim, q = s->q_heads.count * d, kv = kv_heads.count * d,
+  tri_range q_heads = tri_shard_q_heads(c, s, layer), kv_heads = tri_shard_new_kv_heads(c, s, layer),
+            units = tri_shard_units(c, s, layer);
+  int64_t d = tri_layer_heads(c, layer).dim, q = q_heads.count * d, kv = kv_heads.count * d,
           v = tri_value_dim(c, layer);
   switch (id) {
   case TRI_W_EMBED:
@@ -43,7 +44,7 @@ static struct element locate(const tri_model_config *c, const tri_shard *s, tri_
   case TRI_W_QKV_BIAS:
     e.which = row < q ? 0 : row < q + kv ? 1 : 2;
     if (e.which == 0)
-      e.row = row + s->q_heads.first * d;
+      e.row = row + q_heads.first * d;
     else
       e.row = e.which == 1 ? row - q + kv_heads.first * d : row - q - kv + kv_heads.first * v;
     break;
@@ -52,7 +53,7 @@ static struct element locate(const tri_model_config *c, const tri_shard *s, tri_
     e.which = !c->mlp.gated || row >= units.count;
     e.row = row % units.count + units.first;
     break;
-  case TRI_W_O: e.col += s->q_heads.first * v; break;
+  case TRI_W_O: e.col += q_heads.first * v; break;
   case TRI_W_DOWN: e.col += units.first; break;
   default: break;
   }

@@ -113,7 +113,7 @@ static double head_elements(const tri_model_config *c, bool keys) {
   double sum = 0;
   for (int l = 0; l < c->num_layers; l++) {
     tri_head_sizes h = tri_layer_heads(c, l);
-    sum += (double)((keys ? h.num_kv : c->attention.num_heads) * h.dim);
+    sum += (double)((keys ? h.num_kv : h.num) * h.dim);
   }
   return sum;
 }

@@ -84,9 +84,10 @@ const char *tri_layout_flags(const tri_serve_layout *y, char out[TRI_LAYOUT_FLAG
 /* Returns whether two shares have the same sizes. */
 static bool is_alike(const tri_shard *a, const tri_shard *b) {
   return a->q_heads.count == b->q_heads.count && a->kv_heads.count == b->kv_heads.count &&
-         a->global_kv_heads.count == b->global_kv_heads.count && a->ff.count == b->ff.count &&
-         a->shared_kv_ff.count == b->shared_kv_ff.count && a->expert_ff.count == b->expert_ff.count &&
-         a->shared_ff.count == b->shared_ff.count && a->vocab.count == b->vocab.count;
+         a->global_q_heads.count == b->global_q_heads.count && a->global_kv_heads.count == b->global_kv_heads.count &&
+         a->ff.count == b->ff.count && a->shared_kv_ff.count == b->shared_kv_ff.count &&
+         a->expert_ff.count == b->expert_ff.count && a->shared_ff.count == b->shared_ff.count &&
+         a->vocab.count == b->vocab.count;
 }
 
 tri_status tri_candidate_shards(const tri_model_config *c, const tri_parallel *p, int stage, tri_range layers,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* MiMo-V2-Flash: values shorter than keys and scaled; layers with a window have twice the KV heads of the others,
- * rotary angles of their own and sinks. DeepSeek-V3's router without groups or an expert for every token; the first
- * layer has one MLP. */
+ * and query heads of a number of their own, rotary angles of their own and sinks. DeepSeek-V3's router without groups
+ * or an expert for every token; the first layer has one MLP. */
 #include "runtime/model/arch/rules.h"
 
 static const tri_config_key keys[] = {
@@ -9,6 +9,8 @@ static const tri_config_key keys[] = {
     TRI_KEY_WINDOW,
     TRI_NUM_KEY("rms_norm_eps", norm.eps, 0, 1),
     TRI_NUM_KEY("layernorm_epsilon", norm.eps, 0, 1),
+    TRI_INT_KEY("num_attention_heads", attention.global_heads, 1, 1 << 16),
+    TRI_INT_KEY("swa_num_attention_heads", attention.num_heads, 1, 1 << 16),
     TRI_INT_KEY("num_key_value_heads", attention.global_kv_heads, 1, 1 << 16),
     TRI_INT_KEY("swa_num_key_value_heads", attention.num_kv_heads, 1, 1 << 16),
     TRI_INT_KEY("head_dim", attention.head_dim, 1, 1024),
@@ -27,9 +29,8 @@ static const tri_config_key keys[] = {
     TRI_BOOL_KEY("norm_topk_prob", moe.renormalize),
     TRI_READ_KEY("sliding_window_size"), /* this and the next: prepare */
     TRI_READ_KEY("hybrid_layer_pattern"),
-    TRI_READ_KEY("swa_head_dim"), /* this and the next two: check_equal */
+    TRI_READ_KEY("swa_head_dim"), /* this and the next: check_equal */
     TRI_READ_KEY("swa_v_head_dim"),
-    TRI_READ_KEY("swa_num_attention_heads"),
     TRI_READ_KEY("mlp_layer_types"), /* this and the next: finish */
     TRI_READ_KEY("moe_layer_freq"),
     TRI_IGNORED_KEYS("attention_chunk_size hybrid_block_size"), /* nothing reads them */
@@ -87,10 +88,12 @@ static tri_status prepare(tri_model_config *c, const tri_json *root, tri_error *
   TRI_CHECK(tri_config_number(root, "sliding_window_size", 0, 1 << 30, &before, err));
   a->window = (int64_t)before + 1;
   if (scale && tri_json_kind_of(scale) == TRI_JSON_NULL) a->value_scale = 0;
+  if (!a->global_heads)
+    return tri_fail(err, TRI_INVALID_ARGUMENT, "num_attention_heads", "there is no num_attention_heads");
+  if (!a->num_heads) a->num_heads = a->global_heads;
   if (!a->num_kv_heads) a->num_kv_heads = 2 * a->global_kv_heads;
   TRI_CHECK(check_equal(root, "swa_head_dim", a->head_dim, err));
   TRI_CHECK(check_equal(root, "swa_v_head_dim", a->value_dim, err));
-  TRI_CHECK(check_equal(root, "swa_num_attention_heads", a->num_heads, err));
   if (a->value_dim > a->head_dim)
     return tri_fail(err, TRI_UNSUPPORTED, "v_head_dim",
                     "v_head_dim is %lld: more than head_dim, %lld, is not supported", (long long)a->value_dim,
