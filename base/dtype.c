@@ -63,9 +63,10 @@ uint16_t tri_f32_to_f16(float f) {
 }
 
 float tri_f8_e4m3_to_f32(uint8_t x) {
-  uint32_t exp = x >> 3 & 15, man = x & 7, u = (exp + 120) << 23 | man << 20; /* the exponent's bias is 7, and 127 */
+  uint32_t exp = x >> 3 & 15, man = x & 7;
+  uint32_t bits = (exp + 120) << 23 | man << 20; /* the exponent's bias is 7, and 127 */
   float size = (float)man * 0x1p-9f;
-  if (exp) memcpy(&size, &u, sizeof size);
+  if (exp) memcpy(&size, &bits, sizeof size);
   if ((x & 0x7f) == 0x7f) size = NAN;
   return x & 0x80 ? -size : size;
 }

@@ -76,7 +76,7 @@ static float weight_of(const struct rows_test *t, int place) {
 static bool is_rounded(const struct rows_test *t, int round) {
   return t->travel == ROUNDED || (t->travel == MIXED && dc_mix((uint32_t)round + 77) % 2);
 }
-/* What a row's elements are made of. */
+/* The kinds of elements that a row is made of. */
 static uint32_t seed_of(const struct rows_test *t, int round, int rank, int row) {
   return pick(t, round, rank, row, 100);
 }

@@ -441,7 +441,7 @@ START_TEST(what_travels_rounded_is_measured_so) {
 }
 END_TEST
 
-/* As many rows as all ranks have, those that only some have included, decide: 10 of 3 choices each, of 6 experts. */
+/* The rows of all ranks decide, those that only some have included: 10 of 3 choices each, of 6 experts. */
 START_TEST(rows_of_a_step_travel_rounded) {
   int all;
   ck_assert_int_gt(rounding_wishes(5, &all), 0);

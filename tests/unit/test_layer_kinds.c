@@ -275,7 +275,7 @@ START_TEST(layers_share_keys) {
 }
 END_TEST
 
-/* As released, and as transformers 5 writes it. */
+/* MiMo-V2's config as released, and as transformers 5 writes it. */
 #define MIMO                                                                                                           \
   "\"v_head_dim\":8,\"partial_rotary_factor\":0.5,\"n_routed_experts\":8,\"num_experts_per_tok\":2,"                   \
   "\"moe_intermediate_size\":24"

@@ -38,7 +38,7 @@ START_TEST(lines_cross) {
 }
 END_TEST
 
-/* Where the next larger size does not fit, nothing is known of those below it. */
+/* Nothing is known of sizes whose next larger one does not fit. */
 START_TEST(what_does_not_fit) {
   tri_p2p_figures f = figures_of();
   f.us[1][TRI_P2P_ONE_SHOT] = 0;

@@ -26,7 +26,7 @@ static void round_group(struct group *g) {
   g->scale = tri_rounding_scale(TRI_F8_E4M3, max);
 }
 
-/* What the receiver makes of it. */
+/* The receiver's result. */
 static void widen(const struct group *from, struct group *to) {
   uint16_t narrow[GROUP];
   for (int i = 0; i < GROUP; i++) to->x[i] = tri_f8_e4m3_to_f32(from->codes[i]) * from->scale;
