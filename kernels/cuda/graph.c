@@ -52,6 +52,7 @@ tri_graph_mode tri_cuda_graph_begin(tri_backend *be, uint64_t key) {
   g->used = ++impl->graph_uses;
   if (g->exec) {
     tri_cuda_note(be, cudaGraphLaunch(g->exec, tri_cuda_stream(be)));
+    tri_cuda_timeline_replayed();
     return TRI_GRAPH_REPLAY;
   }
   cudaError_t e = cudaStreamBeginCapture(tri_cuda_stream(be), cudaStreamCaptureModeThreadLocal);

@@ -61,7 +61,10 @@ requests_start() { # OUT; EXTRA says more arguments of each, with {} for its num
   while IFS=$'\t' read -r args prompt; do
     i=$((i + 1))
     eval "args=($args)" # of the list above
-    client submit --json "${args[@]}" ${EXTRA:+${EXTRA//\{\}/$(printf %032x $i)}} "$prompt" >"$RUN/$1/$i" 2>"$RUN/$1/$i.err" &
+    {
+      LIMIT_S=$WHOLE_S client submit --json "${args[@]}" ${EXTRA:+${EXTRA//\{\}/$(printf %032x $i)}} "$prompt" >"$RUN/$1/$i" 2>"$RUN/$1/$i.err"
+      echo "exit code $? at $(date +%T)" >>"$RUN/$1/$i.err"
+    } &
   done <"$RUN/requests"
 }
 # Returns when so many of the requests have tokens, of which up to 16 do while steps are held.

@@ -71,7 +71,7 @@ static inline void launch_together(void (*kernel)(Args...), dim3 grid, unsigned 
   config.attrs = attributes;
   config.numAttrs = overlaps ? 1 + (together > 1) : 0;
   timeline_open();
-  tri_cuda_timeline_launched((const void *)kernel);
+  tri_cuda_timeline_launched((const void *)kernel, stream);
   cudaLaunchKernelEx(&config, kernel, args...); /* its error is returned by cudaGetLastError */
 }
 
