@@ -20,7 +20,7 @@ typedef struct stack {
 typedef struct config {
   uint64_t bytes[4];
   uint32_t first, num; /* of members */
-  bool may_end, may_leave;
+  bool may_end;
 } config;
 
 /* Numbers by hash, 0 being an empty place. */
@@ -52,7 +52,7 @@ struct tri_configs {
   uint32_t num_todo, num_found, room_todo, room_found;
   uint32_t *turn; /* [room_turn]: the closure in which a place was seen last */
   uint32_t room_turn, turns;
-  bool may_end, may_leave;
+  bool may_end;
 };
 
 /* ---- memory ---- */
@@ -100,7 +100,7 @@ static uint64_t hash_place(const tri_configs *c, uint32_t number) {
 
 static uint64_t hash_config(const tri_configs *c, uint32_t number) {
   const config *g = &c->configs[number];
-  uint64_t h = (uint64_t)g->may_end << 1 | g->may_leave;
+  uint64_t h = g->may_end;
   for (uint32_t i = 0; i < g->num; i++) h = tri_mix64(h ^ c->members[g->first + i]);
   return h;
 }
@@ -140,7 +140,7 @@ static bool equal_places(const tri_configs *c, uint32_t a, uint32_t b) {
 
 static bool equal_configs(const tri_configs *c, uint32_t a, uint32_t b) {
   const config *x = &c->configs[a], *y = &c->configs[b];
-  return x->num == y->num && x->may_end == y->may_end && x->may_leave == y->may_leave &&
+  return x->num == y->num && x->may_end == y->may_end &&
          !memcmp(c->members + x->first, c->members + y->first, x->num * sizeof *c->members);
 }
 
@@ -190,7 +190,7 @@ static uint32_t place_of(tri_configs *c, tri_place p) {
 
 static void closure_begin(tri_configs *c) {
   c->num_todo = c->num_found = 0;
-  c->may_end = c->may_leave = false;
+  c->may_end = false;
   if (!++c->turns) { /* they have all been used */
     memset(c->turn, 0, c->room_turn * sizeof *c->turn);
     c->turns = 1;
@@ -216,9 +216,10 @@ static void closure_call(tri_configs *c, const tri_net_arc *a, uint32_t count, u
 }
 
 static void closure_end(tri_configs *c, uint32_t on) {
-  if (on == TRI_STACK_END) c->may_end = true;
-  if (on == TRI_STACK_OUTSIDE) c->may_leave = true;
-  if (on > TRI_STACK_OUTSIDE) closure_add(c, c->stacks[on].state, c->stacks[on].count, c->stacks[on].parent);
+  if (on == TRI_STACK_END)
+    c->may_end = true;
+  else
+    closure_add(c, c->stacks[on].state, c->stacks[on].count, c->stacks[on].parent);
 }
 
 static void closure_look(tri_configs *c, uint32_t number) {
@@ -253,17 +254,16 @@ static void add_bytes(const tri_configs *c, config *g, uint32_t number) {
       for (int b = arcs[i].lo; b <= arcs[i].hi; b++) g->bytes[b / 64] |= 1ull << b % 64;
 }
 
-/* Returns the configuration of what was found; 0 of nothing. */
-static uint32_t closure_finish(tri_configs *c) {
+/* Returns the configuration of the places in c->found; 0 of nothing. */
+static uint32_t keep_found(tri_configs *c) {
   bool is_new;
-  for (uint32_t i = 0; i < c->num_todo && !c->is_full; i++) closure_look(c, c->todo[i]);
-  if (c->is_full || (!c->num_found && !c->may_end && !c->may_leave)) return 0;
+  if (c->is_full || (!c->num_found && !c->may_end)) return 0;
   if (!GROW(c, configs, (size_t)c->num_configs + 1) || !GROW(c, members, (size_t)c->num_members + c->num_found) ||
       !make_table_room(c, &c->of_configs, hash_config))
     return 0;
   if (c->num_found > 1) qsort(c->found, c->num_found, sizeof *c->found, compare_numbers);
   config *g = &c->configs[c->num_configs];
-  *g = (config){.first = c->num_members, .num = c->num_found, .may_end = c->may_end, .may_leave = c->may_leave};
+  *g = (config){.first = c->num_members, .num = c->num_found, .may_end = c->may_end};
   if (g->num) memcpy(c->members + g->first, c->found, g->num * sizeof *c->members);
   uint32_t number = keep_once(c, &c->of_configs, c->num_configs, hash_config, equal_configs, &is_new);
   if (!is_new) return number;
@@ -271,6 +271,11 @@ static uint32_t closure_finish(tri_configs *c) {
   c->num_configs++;
   c->num_members += g->num;
   return number;
+}
+
+static uint32_t closure_finish(tri_configs *c) {
+  for (uint32_t i = 0; i < c->num_todo && !c->is_full; i++) closure_look(c, c->todo[i]);
+  return keep_found(c);
 }
 
 /* ---- steps ---- */
@@ -342,18 +347,24 @@ uint32_t tri_configs_begin(tri_configs *c) {
   return tri_configs_of_place(c, (tri_place){tri_net_begin(c->net), 0, TRI_STACK_END});
 }
 
-uint32_t tri_configs_behind(tri_configs *c, uint32_t on) {
-  stack s = c->stacks[on];
-  return tri_configs_of_place(c, (tri_place){s.state, s.count, s.parent});
+uint32_t tri_configs_without_text(tri_configs *c, uint32_t number) {
+  closure_begin(c);
+  for (uint32_t i = 0; i < c->configs[number].num; i++) {
+    uint32_t place = c->members[c->configs[number].first + i];
+    if (tri_net_state_at(c->net, c->places[place].state)->is_text) continue;
+    if (!GROW(c, found, (size_t)c->num_found + 1)) return 0;
+    c->found[c->num_found++] = place;
+  }
+  return keep_found(c);
 }
 
 /* ---- all of it ---- */
 
 /* The numbers that stand for something by themselves. */
 static bool make_first(tri_configs *c) {
-  if (!GROW(c, stacks, 2) || !GROW(c, places, 1) || !GROW(c, configs, 1) || !GROW(c, turn, 1)) return false;
-  memset(c->stacks, 0, 2 * sizeof *c->stacks);
-  c->num_stacks = 2;
+  if (!GROW(c, stacks, 1) || !GROW(c, places, 1) || !GROW(c, configs, 1) || !GROW(c, turn, 1)) return false;
+  c->stacks[0] = (stack){0, 0, 0, 0};
+  c->num_stacks = 1;
   c->places[0] = (tri_place){0, 0, 0};
   c->configs[0] = (config){.num = 0};
   c->num_places = c->num_configs = 1;
@@ -403,7 +414,6 @@ void tri_configs_reset(tri_configs *c) {
 bool tri_configs_is_full(const tri_configs *c) { return c->is_full; }
 size_t tri_configs_bytes_used(const tri_configs *c) { return c->bytes; }
 bool tri_configs_may_end(const tri_configs *c, uint32_t number) { return c->configs[number].may_end; }
-bool tri_configs_may_leave(const tri_configs *c, uint32_t number) { return c->configs[number].may_leave; }
 bool tri_configs_may_go_on(const tri_configs *c, uint32_t number) { return c->configs[number].num > 0; }
 const uint64_t *tri_configs_next_bytes(const tri_configs *c, uint32_t number) { return c->configs[number].bytes; }
 tri_place tri_configs_place(const tri_configs *c, uint32_t place) { return c->places[place]; }

@@ -2,10 +2,10 @@
 /* Where an answer is in a network: its configurations, as numbers.
  *
  * A configuration is the set of all places that the bytes so far can have led to. A place is a state with its rule's
- * count and the calls that have not ended (a stack, whose tails are shared). Equal stacks, places and configurations are
- * kept once, and what a byte makes of a configuration is kept as well, so that the network becomes a deterministic
- * automaton as far as answers go there: another answer, or a choice of the same one, that comes to a configuration finds
- * it made. Forking and going back are free, since a configuration is one number.
+ * count and the calls that have not ended (a stack, whose tails are shared). Equal stacks, places and configurations
+ * are kept once, and what a byte makes of a configuration is kept as well, so that the network becomes a deterministic
+ * automaton as far as answers go there: another answer, or a choice of the same one, that comes to a configuration
+ * finds it made. Forking and going back are free, since a configuration is one number.
  *
  * Places whose stack is deeper than TRI_CONFIG_DEPTH and those beyond TRI_CONFIG_PLACES are left out: a byte that would
  * need one may not come.
@@ -18,11 +18,7 @@
 
 enum { TRI_CONFIG_DEPTH = 256, TRI_CONFIG_PLACES = 4096 };
 
-/* Stacks that are numbers of their own. */
-enum {
-  TRI_STACK_END,     /* no call is open: where the rule ends, the whole does */
-  TRI_STACK_OUTSIDE, /* of a place that is looked at for itself (tri_configs_alone) */
-};
+enum { TRI_STACK_END }; /* the stack of no open calls: where the rule ends, the whole does */
 
 typedef struct tri_configs tri_configs;
 
@@ -44,15 +40,13 @@ size_t tri_configs_bytes_used(const tri_configs *c);
 uint32_t tri_configs_begin(tri_configs *c);
 uint32_t tri_configs_step(tri_configs *c, uint32_t config, uint8_t byte);
 uint32_t tri_configs_walk(tri_configs *c, uint32_t config, const void *bytes, size_t len);
-/* That of one place: of a state and count with a stack; with TRI_STACK_OUTSIDE, whatever the stack. */
+/* What is reached from one place without a byte. */
 uint32_t tri_configs_of_place(tri_configs *c, tri_place place);
-/* What is behind the innermost call of a stack, which has one. */
-uint32_t tri_configs_behind(tri_configs *c, uint32_t stack);
+/* That of a configuration's places that are not text (tri_net_add_text). */
+uint32_t tri_configs_without_text(tri_configs *c, uint32_t config);
 
 /* Returns whether the whole may end here. */
 bool tri_configs_may_end(const tri_configs *c, uint32_t config);
-/* Returns whether a rule whose calls are TRI_STACK_OUTSIDE may end here. */
-bool tri_configs_may_leave(const tri_configs *c, uint32_t config);
 /* Returns whether a byte may come. */
 bool tri_configs_may_go_on(const tri_configs *c, uint32_t config);
 /* The bytes that may come: bit b % 64 of word b / 64. Good until the next call that makes something. */

@@ -54,7 +54,7 @@ static bool make_room(tri_net *n, void **p, uint32_t *room, uint32_t num, size_t
   *room = (uint32_t)grown;
   return true;
 }
-#define ROOM(n, list, num, more, most) \
+#define ROOM(n, list, num, more, most)                                                                                 \
   make_room(n, (void **)&(n)->list, &(n)->room_##list, num, more, most, sizeof *(n)->list)
 
 tri_status tri_net_create(tri_net **out) {
@@ -103,8 +103,7 @@ uint32_t tri_net_add_state(tri_net *n, uint32_t number) {
 }
 
 uint32_t tri_net_add_guard(tri_net *n, const tri_net_span *spans, size_t num) {
-  if (!ROOM(n, spans, n->num_spans, num, TRI_NET_MAX_SPANS) ||
-      !ROOM(n, guards, n->num_guards, 1, TRI_NET_MAX_SPANS))
+  if (!ROOM(n, spans, n->num_spans, num, TRI_NET_MAX_SPANS) || !ROOM(n, guards, n->num_guards, 1, TRI_NET_MAX_SPANS))
     return 0;
   if (num) memcpy(n->spans + n->num_spans, spans, num * sizeof *spans);
   n->guards[n->num_guards] = (guard){n->num_spans, (uint32_t)num};
@@ -219,7 +218,8 @@ static void add_encoded(tri_net *n, uint32_t from, utf8 lo, utf8 hi, int at, uin
 }
 
 void tri_net_add_characters(tri_net *n, uint32_t from, uint32_t lo, uint32_t hi, uint32_t to, tri_net_count count) {
-  static const tri_net_span lengths[] = {{0, 0x7f}, {0x80, 0x7ff}, {0x800, 0xd7ff}, {0xe000, 0xffff}, {0x10000, 0x10ffff}};
+  static const tri_net_span lengths[] = {
+      {0, 0x7f}, {0x80, 0x7ff}, {0x800, 0xd7ff}, {0xe000, 0xffff}, {0x10000, 0x10ffff}};
   for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
     uint32_t a = lo > lengths[i].lo ? lo : lengths[i].lo, b = hi < lengths[i].hi ? hi : lengths[i].hi;
     if (a <= b) add_encoded(n, from, encode(a), encode(b), 0, to, count);

@@ -60,8 +60,8 @@ typedef enum tri_net_arc_kind { TRI_NET_EDGE, TRI_NET_STEP, TRI_NET_CALL } tri_n
 typedef struct tri_net_arc {
   uint8_t kind, lo, hi; /* lo, hi: of an EDGE */
   uint8_t action;
-  uint32_t to;    /* the state it leads to; of a CALL, behind the called rule */
-  uint32_t rule;  /* of a CALL */
+  uint32_t to;   /* the state it leads to; of a CALL, behind the called rule */
+  uint32_t rule; /* of a CALL */
   uint32_t guard, value;
 } tri_net_arc;
 
@@ -95,9 +95,9 @@ uint32_t tri_net_add_bytes(tri_net *n, uint32_t from, const char *bytes, size_t 
 void tri_net_set_final(tri_net *n, uint32_t state, uint32_t guard);
 /* The inside of a string of JSON and its closing quote: any characters in UTF-8 but control characters, quotes and
  * backslashes, and escapes (\", \\, \b, \f, \n, \r, \t, and \u00.. of other control characters), so that each text has
- * one spelling. A character adds 1 to the counter where the rule's `most` is not 0, and may come with counts of `inside`;
- * the quote may come with those of `ends`, and leads to the state that is returned. `from` has no other ways, and is
- * told from other states, as most tokens go through such (masks.h). */
+ * one spelling. A character adds 1 to the counter where the rule's `most` is not 0, and may come with counts of
+ * `inside`; the quote may come with those of `ends`, and leads to the state that is returned. `from` has no other ways,
+ * and is told from other states, as most tokens go through such (masks.h). */
 uint32_t tri_net_add_text(tri_net *n, uint32_t from, uint32_t inside, uint32_t ends);
 /* One character of UTF-8 from `lo` to `hi` (code points, no surrogates among them), as bytes. The count is of its first
  * byte. */

@@ -35,8 +35,8 @@ static size_t common(const tri_token_bytes *a, const tri_token_bytes *b) {
   return n;
 }
 
-/* Sorted tokens: those with a beginning follow each other, so that nodes come in depth-first order. A node's subtree ends
- * where the path leaves it. */
+/* Sorted tokens: those with a beginning follow each other, so that nodes come in depth-first order. A node's subtree
+ * ends where the path leaves it. */
 static void fill(const tri_token_bytes *tokens, size_t num, uint32_t *path, tri_trie *t) {
   uint32_t depth = 0;
   t->num_nodes = 1;
@@ -99,7 +99,23 @@ static size_t trie_bytes(const tri_trie *t) {
 /* ---- text ---- */
 
 /* Where bytes are inside a string of JSON: before a character, in one, or in an escape. */
-typedef enum where { BEFORE, REST_1, REST_2, REST_3, AFTER_E0, AFTER_ED, AFTER_F0, AFTER_F4, ESCAPE, U, U0, U00, LOW, HIGH, OUT } where;
+typedef enum where {
+  BEFORE,
+  REST_1,
+  REST_2,
+  REST_3,
+  AFTER_E0,
+  AFTER_ED,
+  AFTER_F0,
+  AFTER_F4,
+  ESCAPE,
+  U,
+  U0,
+  U00,
+  LOW,
+  HIGH,
+  OUT
+} where;
 
 static bool between(uint8_t b, uint8_t lo, uint8_t hi) { return lo <= b && b <= hi; }
 
@@ -176,7 +192,8 @@ static size_t sort_tokens(tri_vocabulary *v, const tri_token_bytes *tokens, size
     bool quote;
     size_t len = follow(&tokens[i], &chars, &quote);
     if (quote) {
-      rests[num_rests++] = (tri_token_bytes){tokens[i].id, tokens[i].len - (uint32_t)len - 1, tokens[i].bytes + len + 1};
+      rests[num_rests++] =
+          (tri_token_bytes){tokens[i].id, tokens[i].len - (uint32_t)len - 1, tokens[i].bytes + len + 1};
       before[tokens[i].id] = (uint16_t)chars;
     } else if (len) {
       inside[v->text.num++] = (text_token){tokens[i].id, chars};

@@ -51,9 +51,9 @@ size_t tri_vocabulary_bytes(const tri_vocabulary *v); /* of memory */
 
 /* Inside a string of JSON. */
 typedef struct tri_text_tokens {
-  const uint64_t *inside;  /* [words]: tokens that stay inside */
-  const uint32_t *by_len;  /* [num]: those, longest first */
-  const uint16_t *chars;   /* [num]: their characters */
+  const uint64_t *inside; /* [words]: tokens that stay inside */
+  const uint32_t *by_len; /* [num]: those, longest first */
+  const uint16_t *chars;  /* [num]: their characters */
   uint32_t num;
   /* What follows the first closing quote of tokens that have one: its node 0 has the tokens that end with the quote. */
   const tri_trie *behind;
