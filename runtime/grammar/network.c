@@ -10,6 +10,7 @@
 typedef struct rule {
   uint32_t first, most;
   bool is_empty;  /* it may end before a byte is taken */
+  bool is_alive;  /* it may end at all */
   uint8_t colour; /* of the search for rules that call themselves first */
 } rule;
 
@@ -226,32 +227,29 @@ void tri_net_add_characters(tri_net *n, uint32_t from, uint32_t lo, uint32_t hi,
   }
 }
 
-/* \u00.. of control characters without a short escape. */
-static void add_control_escapes(tri_net *n, uint32_t escape, uint32_t to) {
-  uint32_t at = tri_net_add_bytes(n, escape, "u00", 3, TRI_NET_ANY), owner = n->states[escape].rule;
-  uint32_t low = tri_net_add_state(n, owner), high = tri_net_add_state(n, owner);
-  tri_net_add_edge(n, at, '0', '0', low, TRI_NET_ANY);
-  tri_net_add_edge(n, at, '1', '1', high, TRI_NET_ANY);
-  tri_net_add_edge(n, low, '0', '7', to, TRI_NET_ANY); /* 8, 9, a, c and d are \b, \t, \n, \f and \r */
-  tri_net_add_edge(n, low, 'b', 'b', to, TRI_NET_ANY);
-  tri_net_add_edge(n, low, 'e', 'f', to, TRI_NET_ANY);
-  tri_net_add_edge(n, high, '0', '9', to, TRI_NET_ANY);
-  tri_net_add_edge(n, high, 'a', 'f', to, TRI_NET_ANY);
+void tri_net_add_text_arcs(tri_net *n, const uint32_t states[TRI_TEXT_STATES], tri_text_state at, uint32_t from,
+                           const bool *skipped, tri_net_count count) {
+  for (int lo = 0; lo < 256;) {
+    tri_text_state to = tri_text_next(at, (uint8_t)lo);
+    bool leave = to == TRI_TEXT_OUT || (skipped && skipped[lo]);
+    int hi = lo;
+    while (hi < 255 && tri_text_next(at, (uint8_t)(hi + 1)) == to && !(skipped && skipped[hi + 1])) hi++;
+    if (leave) hi = lo;
+    if (!leave)
+      tri_net_add_edge(n, from, (uint8_t)lo, (uint8_t)hi, states[to], at == TRI_TEXT_BEFORE ? count : TRI_NET_ANY);
+    lo = hi + 1;
+  }
 }
 
 uint32_t tri_net_add_text(tri_net *n, uint32_t from, uint32_t inside, uint32_t ends) {
   if (!from) return 0;
-  uint32_t owner = n->states[from].rule, escape = tri_net_add_state(n, owner), end = tri_net_add_state(n, owner);
-  if (!end) return 0;
+  uint32_t owner = n->states[from].rule, end = tri_net_add_state(n, owner), states[TRI_TEXT_STATES] = {from};
   tri_net_count one = {inside, n->rules[owner].most ? TRI_NET_ADD : TRI_NET_KEEP, 0};
+  for (int i = 1; i < TRI_TEXT_STATES; i++) states[i] = tri_net_add_state(n, owner);
+  if (n->broken != TRI_OK) return 0;
   n->states[from].is_text = true;
   tri_net_add_edge(n, from, '"', '"', end, (tri_net_count){ends, TRI_NET_KEEP, 0});
-  tri_net_add_characters(n, from, ' ', '!', from, one);
-  tri_net_add_characters(n, from, '#', '[', from, one);
-  tri_net_add_characters(n, from, ']', 0x10ffff, from, one);
-  tri_net_add_edge(n, from, '\\', '\\', escape, one);
-  for (const char *c = "\"\\bfnrt"; *c; c++) tri_net_add_edge(n, escape, (uint8_t)*c, (uint8_t)*c, from, TRI_NET_ANY);
-  add_control_escapes(n, escape, from);
+  for (int i = 0; i < TRI_TEXT_STATES; i++) tri_net_add_text_arcs(n, states, (tri_text_state)i, states[i], NULL, one);
   return end;
 }
 
@@ -399,6 +397,43 @@ static tri_status check_cycles(tri_net *n, tri_error *err) {
   return st;
 }
 
+/* ---- what leads nowhere ---- */
+
+/* One round over all states: a state is alive that may end its rule, or from which a way leads to one that is. Returns
+ * whether any was found. */
+static bool find_alive(const tri_net *n, bool *alive) {
+  bool found = false;
+  for (uint32_t s = n->num_states - 1; s; s--) {
+    const tri_net_state *at = &n->states[s];
+    bool now = alive[s] || at->is_final;
+    for (uint32_t i = at->first_arc; i < at->first_arc + at->num_arcs && !now; i++)
+      now = alive[n->arcs[i].to] && (n->arcs[i].kind != TRI_NET_CALL || alive[n->rules[n->arcs[i].rule].first]);
+    found = found || now != alive[s];
+    alive[s] = now;
+  }
+  return found;
+}
+
+/* Takes ways away that lead to no end, whatever counts are, so that no byte leads there. */
+static tri_status trim(tri_net *n) {
+  bool *alive = tri_calloc(n->num_states, sizeof *alive);
+  if (!alive) return TRI_NO_MEMORY;
+  while (find_alive(n, alive)) continue;
+  for (uint32_t s = 1; s < n->num_states; s++) {
+    tri_net_state *at = &n->states[s];
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < at->num_arcs; i++) {
+      const tri_net_arc *a = &n->arcs[at->first_arc + i];
+      if (!alive[a->to] || (a->kind == TRI_NET_CALL && !alive[n->rules[a->rule].first])) continue;
+      n->arcs[at->first_arc + kept++] = *a;
+    }
+    at->num_arcs = kept;
+  }
+  for (uint32_t i = 1; i < n->num_rules; i++) n->rules[i].is_alive = alive[n->rules[i].first];
+  tri_free(alive);
+  return TRI_OK;
+}
+
 tri_status tri_net_finish(tri_net *n, uint32_t whole, tri_error *err) {
   if (n->broken == TRI_OK && !whole) n->broken = TRI_INTERNAL;
   if (n->broken == TRI_TOO_LARGE)
@@ -407,6 +442,8 @@ tri_status tri_net_finish(tri_net *n, uint32_t whole, tri_error *err) {
                     TRI_NET_MAX_STATES, TRI_NET_MAX_RULES, TRI_NET_MAX_ARCS, TRI_NET_MAX_SPANS);
   if (n->broken != TRI_OK) return n->broken;
   TRI_CHECK(sort_arcs(n));
+  TRI_CHECK(trim(n));
+  if (!n->rules[whole].is_alive) return tri_fail(err, TRI_INVALID_ARGUMENT, "", "nothing fits it");
   TRI_CHECK(check_cycles(n, err));
   n->begin = n->rules[whole].first;
   return TRI_OK;

@@ -23,6 +23,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "runtime/grammar/text_states.h"
 
 enum {
   TRI_NET_MAX_STATES = 200000,
@@ -93,18 +94,21 @@ void tri_net_add_call(tri_net *n, uint32_t from, uint32_t rule, uint32_t to, tri
 uint32_t tri_net_add_bytes(tri_net *n, uint32_t from, const char *bytes, size_t len, tri_net_count count);
 /* The rule may end here with these counts. A state is made final once. */
 void tri_net_set_final(tri_net *n, uint32_t state, uint32_t guard);
-/* The inside of a string of JSON and its closing quote: any characters in UTF-8 but control characters, quotes and
- * backslashes, and escapes (\", \\, \b, \f, \n, \r, \t, and \u00.. of other control characters), so that each text has
- * one spelling. A character adds 1 to the counter where the rule's `most` is not 0, and may come with counts of
- * `inside`; the quote may come with those of `ends`, and leads to the state that is returned. `from` has no other ways,
- * and is told from other states, as most tokens go through such (masks.h). */
+/* The inside of a string of JSON (text_states.h) and its closing quote. A character adds 1 to the counter where the
+ * rule's `most` is not 0, and may come with counts of `inside`; the quote may come with those of `ends`, and leads to
+ * the state that is returned. `from` has no other ways, and is told from other states, as most tokens go through such
+ * (masks.h). */
 uint32_t tri_net_add_text(tri_net *n, uint32_t from, uint32_t inside, uint32_t ends);
+/* The ways of one state of text: from `from`, which stands for `at`, to those that stand for the others, but for bytes
+ * in `skipped` ([256], NULL: none). The count is of first bytes of characters. */
+void tri_net_add_text_arcs(tri_net *n, const uint32_t states[TRI_TEXT_STATES], tri_text_state at, uint32_t from,
+                           const bool *skipped, tri_net_count count);
 /* One character of UTF-8 from `lo` to `hi` (code points, no surrogates among them), as bytes. The count is of its first
  * byte. */
 void tri_net_add_characters(tri_net *n, uint32_t from, uint32_t lo, uint32_t hi, uint32_t to, tri_net_count count);
 /* What begins: `rule` is the whole. Checks that no rule calls itself before a byte is taken, and puts arcs in their
- * order; TRI_TOO_LARGE, TRI_NO_MEMORY: something could not be added; TRI_UNSUPPORTED: a rule that calls itself first.
- * states and rules that nothing leads to stay. */
+ * order; TRI_TOO_LARGE, TRI_NO_MEMORY: something could not be added; TRI_UNSUPPORTED: a rule that calls itself first;
+ * TRI_INVALID_ARGUMENT: no end can be reached. Ways that lead to no end are taken away. */
 tri_status tri_net_finish(tri_net *n, uint32_t rule, tri_error *err);
 
 /* Where an outside limit of work is to be kept, as of time: returns false from the moment when anything failed. */

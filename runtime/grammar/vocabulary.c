@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "runtime/grammar/text_states.h"
 
 struct tri_vocabulary {
   uint32_t size;
@@ -98,76 +99,20 @@ static size_t trie_bytes(const tri_trie *t) {
 
 /* ---- text ---- */
 
-/* Where bytes are inside a string of JSON: before a character, in one, or in an escape. */
-typedef enum where {
-  BEFORE,
-  REST_1,
-  REST_2,
-  REST_3,
-  AFTER_E0,
-  AFTER_ED,
-  AFTER_F0,
-  AFTER_F4,
-  ESCAPE,
-  U,
-  U0,
-  U00,
-  LOW,
-  HIGH,
-  OUT
-} where;
-
-static bool between(uint8_t b, uint8_t lo, uint8_t hi) { return lo <= b && b <= hi; }
-
-static where before_character(uint8_t b) {
-  if (b == '\\') return ESCAPE;
-  if (b < ' ' || b == '"') return OUT;
-  if (b < 0x80) return BEFORE;
-  if (between(b, 0xc2, 0xdf)) return REST_1;
-  if (b == 0xe0) return AFTER_E0;
-  if (b == 0xed) return AFTER_ED;
-  if (between(b, 0xe1, 0xef)) return REST_2;
-  if (b == 0xf0) return AFTER_F0;
-  if (b == 0xf4) return AFTER_F4;
-  return between(b, 0xf1, 0xf3) ? REST_3 : OUT;
-}
-
-/* The same language as tri_net_add_text has, whose states these are. */
-static where next(where at, uint8_t b) {
-  switch (at) {
-  case BEFORE: return before_character(b);
-  case REST_1: return between(b, 0x80, 0xbf) ? BEFORE : OUT;
-  case REST_2: return between(b, 0x80, 0xbf) ? REST_1 : OUT;
-  case REST_3: return between(b, 0x80, 0xbf) ? REST_2 : OUT;
-  case AFTER_E0: return between(b, 0xa0, 0xbf) ? REST_1 : OUT;
-  case AFTER_ED: return between(b, 0x80, 0x9f) ? REST_1 : OUT;
-  case AFTER_F0: return between(b, 0x90, 0xbf) ? REST_2 : OUT;
-  case AFTER_F4: return between(b, 0x80, 0x8f) ? REST_2 : OUT;
-  case ESCAPE: return b == 'u' ? U : b && strchr("\"\\bfnrt", b) ? BEFORE : OUT;
-  case U: return b == '0' ? U0 : OUT;
-  case U0: return b == '0' ? U00 : OUT;
-  case U00: return b == '0' ? LOW : b == '1' ? HIGH : OUT;
-  case LOW: return between(b, '0', '7') || b == 'b' || between(b, 'e', 'f') ? BEFORE : OUT;
-  case HIGH: return between(b, '0', '9') || between(b, 'a', 'f') ? BEFORE : OUT;
-  case OUT: break;
-  }
-  return OUT;
-}
-
 /* Follows a token from before a character. Returns how many bytes are inside: all, or those up to a quote, or 0 of a
  * token that may not come; *chars: characters that begin in those; *quote: one follows. */
 static size_t follow(const tri_token_bytes *t, uint32_t *chars, bool *quote) {
-  where at = BEFORE;
+  tri_text_state at = TRI_TEXT_BEFORE;
   *chars = 0;
   *quote = false;
   for (size_t i = 0; i < t->len; i++) {
-    if (at == BEFORE && t->bytes[i] == '"') {
+    if (at == TRI_TEXT_BEFORE && t->bytes[i] == '"') {
       *quote = true;
       return i;
     }
-    *chars += at == BEFORE;
-    at = next(at, t->bytes[i]);
-    if (at == OUT) return 0;
+    *chars += at == TRI_TEXT_BEFORE;
+    at = tri_text_next(at, t->bytes[i]);
+    if (at == TRI_TEXT_OUT) return 0;
   }
   return t->len;
 }

@@ -114,7 +114,7 @@ static void add_list(tri_net *n, uint32_t rule, char open, char close, uint32_t 
   uint32_t fewer = most ? tri_net_add_range(n, 0, most - 1) : 0;
   uint32_t enough = tri_net_add_range(n, least, UINT32_MAX);
   tri_net_add_edge(n, first, (uint8_t)open, (uint8_t)open, before, any);
-  tri_net_add_edge(n, before, (uint8_t)close, (uint8_t)close, end, (tri_net_count){enough, TRI_NET_KEEP, 0});
+  if (!least) tri_net_add_edge(n, before, (uint8_t)close, (uint8_t)close, end, any);
   tri_net_add_call(n, before, item, behind, (tri_net_count){fewer, TRI_NET_ADD, 0});
   tri_net_add_edge(n, behind, (uint8_t)close, (uint8_t)close, end, (tri_net_count){enough, TRI_NET_KEEP, 0});
   tri_net_add_edge(n, behind, ',', ',', item_at, any);
@@ -238,6 +238,7 @@ static uint32_t add_left_recursion(tri_net *n) {
   tri_net_add_call(n, tri_net_first_state(n, a), optional, middle, any);
   tri_net_add_call(n, middle, b, last, any);
   tri_net_add_call(n, tri_net_first_state(n, b), a, end, any);
+  tri_net_add_edge(n, tri_net_first_state(n, b), 'x', 'x', end, any);
   tri_net_set_final(n, last, 0);
   tri_net_set_final(n, end, 0);
   return a;
@@ -247,6 +248,30 @@ START_TEST(a_rule_may_not_begin_with_itself) {
   tri_net *n;
   ck_assert_int_eq(tri_net_create(&n), TRI_OK);
   ck_assert_int_eq(tri_net_finish(n, add_left_recursion(n), NULL), TRI_UNSUPPORTED);
+  tri_net_destroy(n);
+}
+END_TEST
+
+/* A list of lists without end, one of which is a member that need not be there. */
+START_TEST(ways_without_an_end_are_taken_away) {
+  tri_net *n;
+  tri_configs *c;
+  ck_assert_int_eq(tri_net_create(&n), TRI_OK);
+  uint32_t list = tri_net_add_rule(n, 1), end = tri_net_add_state(n, list);
+  add_list(n, list, '[', ']', list, 1, 0);
+  tri_net_add_edge(n, end, 'x', 'x', end, any);
+  ck_assert_int_eq(tri_net_finish(n, list, NULL), TRI_INVALID_ARGUMENT);
+  tri_net_destroy(n);
+  ck_assert_int_eq(tri_net_create(&n), TRI_OK);
+  list = tri_net_add_rule(n, 1);
+  uint32_t endless = tri_net_add_rule(n, 0);
+  add_list(n, list, '[', ']', endless, 0, 0);
+  tri_net_add_call(n, tri_net_first_state(n, endless), endless, tri_net_add_state(n, endless), any);
+  ck_assert_int_eq(tri_net_finish(n, list, NULL), TRI_OK);
+  ck_assert_int_eq(tri_configs_create(n, 1 << 20, &c), TRI_OK);
+  ck_assert_uint_ne(tri_configs_walk(c, tri_configs_begin(c), "[]", 2), 0);
+  ck_assert_uint_eq(tri_configs_walk(c, tri_configs_begin(c), "[[", 2), 0);
+  tri_configs_destroy(c);
   tri_net_destroy(n);
 }
 END_TEST
@@ -307,6 +332,7 @@ Suite *suite_grammar_masks(void) {
   tcase_set_timeout(c, 120);
   tcase_add_loop_test(c, masks_are_those_of_a_search, 0, 16);
   tcase_add_test(c, a_rule_may_not_begin_with_itself);
+  tcase_add_test(c, ways_without_an_end_are_taken_away);
   tcase_add_test(c, networks_have_limits);
   tcase_add_test(c, configurations_have_a_limit);
   tcase_add_test(c, vocabularies_refuse_what_they_cannot_hold);
