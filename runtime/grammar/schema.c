@@ -1,0 +1,463 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/grammar/schema.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/text.h"
+#include "runtime/grammar/schema_impl.h"
+
+enum { MAX_DEPTH = 200, ARENA = 16384, MOST_SPACE = 40 };
+
+/* ---- errors ---- */
+
+typedef struct search {
+  const tri_json *wanted;
+  tri_buf path;
+  bool found;
+} search;
+
+static tri_status search_in(search *s, const tri_json *at);
+
+/* Adds a part of a JSON pointer (RFC 6901), where / and ~ have escapes. */
+static void add_part(tri_buf *b, const char *key) {
+  tri_text_add(b, "/", 1);
+  for (; *key; key++) {
+    bool escaped = *key == '~' || *key == '/';
+    tri_text_add(b, *key == '/' ? "~1" : escaped ? "~0" : key, escaped ? 2 : 1);
+  }
+}
+
+static tri_status search_member(void *ctx, const char *key, const tri_json *value) {
+  search *s = ctx;
+  size_t len = s->path.len;
+  add_part(&s->path, key);
+  tri_status st = search_in(s, value);
+  if (st == TRI_OK) s->path.len = len;
+  return st;
+}
+
+/* TRI_ABORTED: it was found. */
+static tri_status search_in(search *s, const tri_json *at) {
+  if (at == s->wanted) return TRI_ABORTED;
+  if (tri_json_kind_of(at) == TRI_JSON_OBJECT) return tri_json_each(at, search_member, s);
+  for (size_t i = 0; tri_json_kind_of(at) == TRI_JSON_ARRAY && i < tri_json_size(at); i++) {
+    char number[24];
+    snprintf(number, sizeof number, "%zu", i);
+    TRI_CHECK(search_member(s, number, tri_json_at(at, i)));
+  }
+  return TRI_OK;
+}
+
+tri_status schema_fail(const schema_maker *m, tri_status st, const tri_json *node, const char *keyword, const char *fmt,
+                       ...) {
+  char message[400], field[TRI_ERROR_FIELD];
+  va_list ap;
+  va_start(ap, fmt);
+  vsnprintf(message, sizeof message, fmt, ap);
+  va_end(ap);
+  search s = {.wanted = node};
+  if (search_in(&s, m->root) != TRI_ABORTED) s.path.len = 0;
+  if (keyword) add_part(&s.path, keyword);
+  if (s.path.len < sizeof field)
+    snprintf(field, sizeof field, "%.*s", (int)s.path.len, s.path.len ? (char *)s.path.data : "");
+  else
+    snprintf(field, sizeof field, "%.40s...%s", (char *)s.path.data, (char *)s.path.data + s.path.len - 40);
+  tri_buf_free(&s.path);
+  return tri_fail(m->err, st, field, "%s", message);
+}
+
+/* ---- sets ---- */
+
+tri_status schema_set_add(schema_maker *m, schema_set *set, const tri_json *node) {
+  for (size_t i = 0; i < set->num; i++)
+    if (set->nodes[i] == node) return TRI_OK;
+  if (set->num == set->room) {
+    size_t room = set->room ? 2 * set->room : 4;
+    const tri_json **grown = tri_arena_alloc(m->arena, room, sizeof *grown);
+    if (!grown) return TRI_NO_MEMORY;
+    if (set->num) memcpy(grown, set->nodes, set->num * sizeof *grown);
+    set->nodes = grown;
+    set->room = room;
+  }
+  set->nodes[set->num++] = node;
+  return TRI_OK;
+}
+
+static bool is_true(const tri_json *node) {
+  bool value = false;
+  if (tri_json_as_bool(node, &value)) return value;
+  return tri_json_kind_of(node) == TRI_JSON_OBJECT && !tri_json_size(node);
+}
+
+bool schema_is_false(const tri_json *node) {
+  bool value = true;
+  return tri_json_as_bool(node, &value) && !value;
+}
+
+static bool same_set(const schema_set *a, const schema_set *b) {
+  if (a->num != b->num) return false;
+  for (size_t i = 0; i < a->num; i++) {
+    bool found = false;
+    for (size_t k = 0; k < b->num && !found; k++) found = a->nodes[i] == b->nodes[k];
+    if (!found) return false;
+  }
+  return true;
+}
+
+/* ---- keywords ---- */
+
+static const char kept[] = "type enum const nullable properties required additionalProperties minProperties "
+                           "maxProperties items prefixItems additionalItems minItems maxItems uniqueItems minLength "
+                           "maxLength minimum maximum exclusiveMinimum exclusiveMaximum anyOf oneOf allOf $ref $defs "
+                           "definitions $id $anchor";
+static const char without_effect[] = "title description default examples example deprecated readOnly writeOnly $schema "
+                                     "$comment $vocabulary contentEncoding contentMediaType contentSchema "
+                                     "markdownDescription enumDescriptions";
+
+static tri_status check_keyword(void *ctx, const char *key, const tri_json *value) {
+  const schema_maker *m = ((void **)ctx)[0];
+  const tri_json *node = ((void **)ctx)[1];
+  bool is_unique;
+  (void)value;
+  if (!strcmp(key, "uniqueItems") && tri_json_as_bool(value, &is_unique) && is_unique)
+    return schema_fail(m, TRI_UNSUPPORTED, node, key, "uniqueItems cannot be kept");
+  if (tri_has_word(kept, key) || tri_has_word(without_effect, key) || !strncmp(key, "x-", 2)) return TRI_OK;
+  return schema_fail(m, TRI_UNSUPPORTED, node, key, "the keyword %.60s cannot be kept", key);
+}
+
+static tri_status check_node(const schema_maker *m, const tri_json *node) {
+  bool value;
+  if (tri_json_as_bool(node, &value)) return TRI_OK;
+  if (tri_json_kind_of(node) != TRI_JSON_OBJECT)
+    return schema_fail(m, TRI_INVALID_ARGUMENT, node, NULL, "a schema must be an object, true or false");
+  const void *ctx[] = {m, node};
+  return tri_json_each(node, check_keyword, ctx);
+}
+
+tri_status schema_read_count(const schema_maker *m, const tri_json *node, const char *keyword, int64_t *out) {
+  const tri_json *v = tri_json_get(node, keyword);
+  int64_t n;
+  double x;
+  if (!v) return TRI_OK;
+  if (tri_json_as_int(v, &n) && n >= 0) {
+    *out = n;
+    return TRI_OK;
+  }
+  if (tri_json_as_num(v, &x) && x >= 0 && x <= 1e15 && x == (double)(int64_t)x) {
+    *out = (int64_t)x;
+    return TRI_OK;
+  }
+  return schema_fail(m, TRI_INVALID_ARGUMENT, node, keyword, "%s must be an integer from 0", keyword);
+}
+
+tri_status schema_bounds(const schema_maker *m, const schema_set *set, const char *least_key, const char *most_key,
+                         int64_t *least, int64_t *most) {
+  for (size_t i = 0; i < set->num; i++) {
+    int64_t lo = *least, hi = *most;
+    TRI_CHECK(schema_read_count(m, set->nodes[i], least_key, &lo));
+    TRI_CHECK(schema_read_count(m, set->nodes[i], most_key, &hi));
+    if (lo > *least) *least = lo;
+    if (hi < *most) *most = hi;
+  }
+  return TRI_OK;
+}
+
+/* ---- types ---- */
+
+static int type_named(const char *name) {
+  static const char *const names[] = {"null", "boolean", "string", "integer", "number", "array", "object"};
+  for (int i = 0; i < 7; i++)
+    if (!strcmp(name, names[i])) return 1 << i;
+  return 0;
+}
+
+/* The types that a schema allows; a number may be an integer. */
+static tri_status types_of(const schema_maker *m, const tri_json *node, int *types) {
+  const tri_json *t = tri_json_get(node, "type");
+  bool nullable = false;
+  *types = ALL_TYPES;
+  if (!t) return TRI_OK;
+  size_t num = tri_json_kind_of(t) == TRI_JSON_ARRAY ? tri_json_size(t) : 1;
+  *types = 0;
+  for (size_t i = 0; i < num; i++) {
+    const char *name = tri_json_as_str(tri_json_kind_of(t) == TRI_JSON_ARRAY ? tri_json_at(t, i) : t, NULL);
+    int type = name ? type_named(name) : 0;
+    if (!type)
+      return schema_fail(
+          m, TRI_INVALID_ARGUMENT, node, "type",
+          "type must be one of null, boolean, string, integer, number, array and object, or a list of them");
+    *types |= type;
+  }
+  if (tri_json_as_bool(tri_json_get(node, "nullable"), &nullable) && nullable) *types |= NULL_TYPE;
+  if (*types & NUMBER_TYPE) *types &= ~INTEGER_TYPE;
+  return TRI_OK;
+}
+
+static int both_types(int a, int b) {
+  int both = a & b;
+  if ((a & INTEGER_TYPE && b & (NUMBER_TYPE | INTEGER_TYPE)) || (b & INTEGER_TYPE && a & NUMBER_TYPE))
+    both = (both | INTEGER_TYPE) & ~NUMBER_TYPE;
+  return both;
+}
+
+/* ---- enum and const ---- */
+
+static const tri_json *values_of(const schema_maker *m, const tri_json *node, size_t *num, bool *is_const,
+                                 tri_status *st) {
+  const tri_json *list = tri_json_get(node, "enum"), *one = tri_json_get(node, "const");
+  *is_const = one != NULL;
+  *num = one ? 1 : tri_json_size(list);
+  *st = TRI_OK;
+  if (list &&
+      (tri_json_kind_of(list) != TRI_JSON_ARRAY || !tri_json_size(list) || tri_json_size(list) > TRI_SCHEMA_MAX_VALUES))
+    *st = schema_fail(m, TRI_INVALID_ARGUMENT, node, "enum", "enum must be a list of 1 to %d values",
+                      TRI_SCHEMA_MAX_VALUES);
+  return one ? one : list;
+}
+
+static const tri_json *value_at(const tri_json *list, bool is_const, size_t i) {
+  return is_const ? list : tri_json_at(list, i);
+}
+
+/* Whether a value is one of those that a schema names, or it names none. */
+static bool is_named(const schema_maker *m, const tri_json *node, const tri_json *value) {
+  size_t num;
+  bool is_const, found = false;
+  tri_status st;
+  const tri_json *list = values_of(m, node, &num, &is_const, &st);
+  if (!list) return true;
+  for (size_t i = 0; i < num && !found; i++) found = schema_equal(value_at(list, is_const, i), value);
+  return found;
+}
+
+static const char value_keywords[] =
+    "properties required additionalProperties minProperties maxProperties items "
+    "prefixItems additionalItems minItems maxItems minLength maxLength minimum maximum "
+    "exclusiveMinimum exclusiveMaximum";
+
+static tri_status check_beside(void *ctx, const char *key, const tri_json *value) {
+  (void)value;
+  if (!tri_has_word(value_keywords, key)) return TRI_OK;
+  return schema_fail(((void **)ctx)[0], TRI_UNSUPPORTED, ((void **)ctx)[1], key,
+                     "%s cannot be kept beside enum or const", key);
+}
+
+/* The values of the first schema that names some which all others allow, too. */
+static tri_status add_named(schema_maker *m, const schema_set *set, size_t first, int types, uint32_t from, uint32_t to,
+                            bool *any) {
+  size_t num;
+  bool is_const;
+  tri_status st;
+  const tri_json *list = values_of(m, set->nodes[first], &num, &is_const, &st);
+  TRI_CHECK(st);
+  for (size_t i = 0; i < set->num; i++) {
+    const void *ctx[] = {m, set->nodes[i]};
+    TRI_CHECK(tri_json_each(set->nodes[i], check_beside, ctx));
+  }
+  for (size_t i = 0; i < num; i++) {
+    const tri_json *value = value_at(list, is_const, i);
+    bool fits = both_types(types, schema_type_of(value)) != 0;
+    for (size_t k = 0; k < set->num && fits; k++) fits = is_named(m, set->nodes[k], value);
+    if (!fits) continue;
+    uint32_t end;
+    TRI_CHECK(schema_literal(m, from, value, &end));
+    tri_net_add_step(m->net, end, to, TRI_NET_ANY);
+    *any = true;
+  }
+  return TRI_OK;
+}
+
+/* ---- strings ---- */
+
+static tri_status add_string(schema_maker *m, const schema_set *set, uint32_t from, uint32_t to, bool *any) {
+  int64_t least = 0, most = INT64_MAX;
+  TRI_CHECK(schema_bounds(m, set, "minLength", "maxLength", &least, &most));
+  if (least > most) return TRI_OK;
+  bool is_free = !least && most == INT64_MAX;
+  if (least >= TRI_NET_MAX_COUNT) least = TRI_NET_MAX_COUNT - 1;
+  int64_t top = most == INT64_MAX ? least : most;
+  if (top >= TRI_NET_MAX_COUNT) top = TRI_NET_MAX_COUNT - 1;
+  uint32_t rule = is_free && m->any_string ? m->any_string : 0;
+  if (!rule) {
+    rule = tri_net_add_rule(m->net, is_free ? 0 : (uint32_t)top + 1);
+    uint32_t text = tri_net_add_state(m->net, rule);
+    uint32_t inside = most == INT64_MAX || !most ? 0 : tri_net_add_range(m->net, 0, (uint32_t)most - 1);
+    uint32_t ends =
+        is_free ? 0 : tri_net_add_range(m->net, (uint32_t)least, most == INT64_MAX ? UINT32_MAX : (uint32_t)most);
+    tri_net_add_edge(m->net, tri_net_first_state(m->net, rule), '"', '"', text, TRI_NET_ANY);
+    if (!most) {
+      uint32_t end = tri_net_add_state(m->net, rule);
+      tri_net_add_edge(m->net, text, '"', '"', end, TRI_NET_ANY);
+      tri_net_set_final(m->net, end, 0);
+    } else {
+      tri_net_set_final(m->net, tri_net_add_text(m->net, text, inside, ends), 0);
+    }
+  }
+  if (is_free) m->any_string = rule;
+  tri_net_add_call(m->net, from, rule, to, TRI_NET_ANY);
+  *any = true;
+  return TRI_OK;
+}
+
+/* ---- rules ---- */
+
+/* What an alternative gives a rule: ways from its first state to its last one. */
+typedef struct ways {
+  uint32_t from, to;
+  bool any;
+} ways;
+
+static void add_words(schema_maker *m, int types, ways *w) {
+  static const struct {
+    int type;
+    const char *word;
+  } words[] = {{NULL_TYPE, "null"}, {BOOL_TYPE, "true"}, {BOOL_TYPE, "false"}};
+  for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+    if (!(types & words[i].type)) continue;
+    uint32_t end = tri_net_add_bytes(m->net, w->from, words[i].word, strlen(words[i].word), TRI_NET_ANY);
+    tri_net_add_step(m->net, end, w->to, TRI_NET_ANY);
+    w->any = true;
+  }
+}
+
+static tri_status add_nested(schema_maker *m, const schema_set *set, bool is_object, ways *w) {
+  uint32_t rule;
+  bool is_never;
+  TRI_CHECK(is_object ? schema_object(m, set, &rule, &is_never) : schema_array(m, set, &rule, &is_never));
+  if (is_never) return TRI_OK;
+  tri_net_add_call(m->net, w->from, rule, w->to, TRI_NET_ANY);
+  w->any = true;
+  return TRI_OK;
+}
+
+static tri_status take_alternative(schema_maker *m, void *ctx, const schema_set *set) {
+  ways *w = ctx;
+  int types = ALL_TYPES;
+  size_t named = SIZE_MAX;
+  for (size_t i = 0; i < set->num; i++) {
+    int own;
+    TRI_CHECK(check_node(m, set->nodes[i]));
+    TRI_CHECK(types_of(m, set->nodes[i], &own));
+    types = both_types(types, own);
+    if (named == SIZE_MAX && (tri_json_get(set->nodes[i], "enum") || tri_json_get(set->nodes[i], "const"))) named = i;
+  }
+  if (named != SIZE_MAX) return add_named(m, set, named, types, w->from, w->to, &w->any);
+  add_words(m, types, w);
+  if (types & STRING_TYPE) TRI_CHECK(add_string(m, set, w->from, w->to, &w->any));
+  if (types & (INTEGER_TYPE | NUMBER_TYPE)) {
+    TRI_CHECK(schema_numbers(m, set, !(types & NUMBER_TYPE), w->from, w->to));
+    w->any = true;
+  }
+  if (types & ARRAY_TYPE) TRI_CHECK(add_nested(m, set, false, w));
+  if (types & OBJECT_TYPE) TRI_CHECK(add_nested(m, set, true, w));
+  return TRI_OK;
+}
+
+static known_rule *find_known(const schema_maker *m, const schema_set *set) {
+  for (size_t i = 0; i < m->num_known; i++)
+    if (same_set(&m->known[i].of, set)) return &m->known[i];
+  return NULL;
+}
+
+static tri_status keep_rule(schema_maker *m, const schema_set *set, uint32_t rule, size_t *number) {
+  if (m->num_known == m->room_known) {
+    size_t room = m->room_known ? 2 * m->room_known : 64;
+    known_rule *grown = tri_grow(m->known, m->room_known, room, sizeof *grown);
+    if (!grown) return TRI_NO_MEMORY;
+    m->known = grown;
+    m->room_known = room;
+  }
+  *number = m->num_known++;
+  m->known[*number] = (known_rule){*set, rule, false};
+  return TRI_OK;
+}
+
+tri_status schema_rule(schema_maker *m, const schema_set *given, uint32_t *rule, bool *is_never) {
+  schema_set set = {0};
+  size_t number;
+  *is_never = false;
+  for (size_t i = 0; i < given->num; i++)
+    if (!is_true(given->nodes[i])) TRI_CHECK(schema_set_add(m, &set, given->nodes[i]));
+  if (!set.num) return schema_any(m, TRI_SCHEMA_MAX_DEPTH, rule);
+  known_rule *known = find_known(m, &set);
+  if (known) {
+    *rule = known->rule;
+    *is_never = known->is_never;
+    return TRI_OK;
+  }
+  if (m->depth == MAX_DEPTH)
+    return schema_fail(m, TRI_TOO_LARGE, set.nodes[0], NULL, "schemas are nested more than %d deep", MAX_DEPTH);
+  *rule = tri_net_add_rule(m->net, 0);
+  ways w = {tri_net_first_state(m->net, *rule), tri_net_add_state(m->net, *rule), false};
+  tri_net_set_final(m->net, w.to, 0);
+  TRI_CHECK(keep_rule(m, &set, *rule, &number));
+  m->depth++;
+  TRI_CHECK(schema_expand(m, &set, take_alternative, &w));
+  m->depth--;
+  m->known[number].is_never = *is_never = !w.any;
+  return TRI_OK;
+}
+
+/* ---- white space ---- */
+
+static void make_white_space(schema_maker *m) {
+  m->white_space = tri_net_add_rule(m->net, MOST_SPACE);
+  uint32_t first = tri_net_first_state(m->net, m->white_space), line = tri_net_add_state(m->net, m->white_space);
+  uint32_t blank = tri_net_add_state(m->net, m->white_space);
+  tri_net_count more = {tri_net_add_range(m->net, 0, MOST_SPACE - 1), TRI_NET_ADD, 0};
+  tri_net_add_edge(m->net, first, ' ', ' ', blank, TRI_NET_ANY);
+  tri_net_add_edge(m->net, first, '\n', '\n', line, TRI_NET_ANY);
+  tri_net_add_edge(m->net, line, ' ', ' ', line, more);
+  tri_net_add_edge(m->net, line, '\t', '\t', line, more);
+  tri_net_set_final(m->net, first, 0);
+  tri_net_set_final(m->net, blank, 0);
+  tri_net_set_final(m->net, line, 0);
+}
+
+uint32_t schema_space(schema_maker *m, uint32_t from) {
+  if (m->options.no_white_space || !from) return from;
+  if (!m->white_space) make_white_space(m);
+  uint32_t to = tri_net_add_state(m->net, tri_net_state_at(m->net, from)->rule);
+  tri_net_add_call(m->net, from, m->white_space, to, TRI_NET_ANY);
+  return to;
+}
+
+/* ---- all of it ---- */
+
+static tri_status compile(const tri_json *schema, const tri_schema_options *options, const schema_set *set,
+                          tri_net **out, tri_error *err) {
+  tri_status st = TRI_OK;
+  schema_maker m = {.root = schema, .err = err};
+  uint32_t rule;
+  bool is_never = false;
+  if (options) m.options = *options;
+  TRI_TRY(tri_net_create(&m.net));
+  TRI_TRY(tri_arena_create(ARENA, &m.arena));
+  schema_set whole = {0};
+  for (size_t i = 0; i < set->num; i++) TRI_TRY(schema_set_add(&m, &whole, set->nodes[i]));
+  TRI_TRY(schema_rule(&m, &whole, &rule, &is_never));
+  TRI_TRY(tri_net_finish(m.net, rule, err));
+  *out = m.net;
+  m.net = NULL;
+cleanup:
+  tri_net_destroy(m.net);
+  tri_arena_destroy(m.arena);
+  tri_free(m.known);
+  return st;
+}
+
+tri_status tri_schema_compile(const tri_json *schema, const tri_schema_options *options, tri_net **out,
+                              tri_error *err) {
+  return compile(schema, options, &(schema_set){.nodes = &schema, .num = 1}, out, err);
+}
+
+tri_status tri_schema_any_object(const tri_schema_options *options, tri_net **out, tri_error *err) {
+  static const char text[] = "{\"type\":\"object\"}";
+  tri_json_doc *doc;
+  TRI_CHECK(tri_json_parse(text, sizeof text - 1, &doc, err));
+  tri_status st = tri_schema_compile(tri_json_root(doc), options, out, err);
+  tri_json_free(doc);
+  return st;
+}

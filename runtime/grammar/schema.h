@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* JSON Schema (draft 2020-12, and what draft 7 spells otherwise) as a network whose answers fit the schema. Whatever
+ * comes is valid; of what is valid some never comes: keys come in the schema's order, texts in one spelling, white
+ * space between tokens is nothing, one blank, or a line end and up to 40 blanks or tabs.
+ *
+ * What a keyword asks for and cannot be kept is refused, with the pointer to it (docs/design/grammar.md has the list).
+ */
+#ifndef TRI_RUNTIME_GRAMMAR_SCHEMA_H
+#define TRI_RUNTIME_GRAMMAR_SCHEMA_H
+
+#include "base/json/json.h"
+#include "runtime/grammar/network.h"
+
+enum {
+  TRI_SCHEMA_MAX_DEPTH = 32,         /* of values that no schema says anything about */
+  TRI_SCHEMA_MAX_PROPERTIES = 2000,  /* of an object */
+  TRI_SCHEMA_MAX_VALUES = 10000,     /* of an enum */
+  TRI_SCHEMA_MAX_ALTERNATIVES = 256, /* of anyOf and oneOf within each other */
+};
+
+typedef struct tri_schema_options {
+  bool no_white_space;
+} tri_schema_options;
+
+/* schema: of a document that may go once this returns. *out: tri_net_destroy. Errors: TRI_UNSUPPORTED,
+ * TRI_INVALID_ARGUMENT (no schema, or nothing fits it), TRI_TOO_LARGE, TRI_NO_MEMORY; err->field is the JSON pointer,
+ * with "..." in the place of its middle where it is too long. */
+tri_status tri_schema_compile(const tri_json *schema, const tri_schema_options *options, tri_net **out, tri_error *err);
+/* Any object: what json_object asks for. */
+tri_status tri_schema_any_object(const tri_schema_options *options, tri_net **out, tri_error *err);
+
+#endif
