@@ -37,6 +37,8 @@ target_link_libraries(trireme-doctor PRIVATE tri_doctor)
 
 add_executable(trireme-template tools/template/main.c)
 target_link_libraries(trireme-template PRIVATE tri_chat)
+add_executable(trireme-grammar tools/grammar/main.c)
+target_link_libraries(trireme-grammar PRIVATE tri_grammar)
 add_executable(trireme-chat client/talk/main.c)
 target_link_libraries(trireme-chat PRIVATE tri_chat tri_cli)
 
@@ -52,7 +54,7 @@ target_link_libraries(trireme-bench-stream PRIVATE tri_comm_mpi)
 add_executable(trireme-bench-load tools/bench/load.c)
 target_link_libraries(trireme-bench-load PRIVATE tri_runtime)
 
-set(server_programs trireme-coordinator trireme-worker trireme-up trireme-plan trireme-pack trireme-doctor trireme-template trireme-chat
+set(server_programs trireme-coordinator trireme-worker trireme-up trireme-plan trireme-pack trireme-doctor trireme-template trireme-grammar trireme-chat
   trireme-bench-latency trireme-bench-load trireme-bench-stream)
 add_dependencies(programs ${server_programs})
 install(TARGETS ${server_programs})

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `trireme grammar`: what becomes of a JSON Schema where answers must fit it. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/json/json_writer.h"
+#include "base/mem.h"
+#include "base/options/options.h"
+#include "base/standard_output.h"
+#include "base/version.h"
+#include "runtime/grammar/instance.h"
+#include "runtime/grammar/schema.h"
+
+enum { MOST_SCHEMA = 256 << 10, MOST_BYTES = 64 << 20, MOST_INSTANCES = 1000, DRAWN = 200 };
+
+struct grammar_options {
+  int64_t instances;
+  uint64_t seed;
+  bool white_space, json;
+};
+
+static const tri_option table[] = {
+    {TRI_OPT(struct grammar_options, instances), .name = "instances", .min = 0, .max = MOST_INSTANCES, .fallback = "3",
+     .help = "made-up answers to show"},
+    {TRI_OPT(struct grammar_options, seed), .name = "seed", .fallback = "0", .help = "of these answers"},
+    {TRI_OPT(struct grammar_options, white_space), .name = "white-space", .fallback = "true",
+     .help = "white space may come between tokens of JSON"},
+    {TRI_OPT(struct grammar_options, json), .name = "json", .help = "print one JSON object"},
+};
+
+static int fail(const tri_error *err, tri_status st) {
+  fprintf(stderr, "trireme grammar: %s%s%s\n", err->field[0] ? err->field : "", err->field[0] ? ": " : "",
+          err->message[0] ? err->message : tri_status_text(st));
+  return tri_exit_code(st);
+}
+
+/* A file, or standard input. */
+static tri_status read_schema(const char *path, tri_json_doc **out, tri_error *err) {
+  tri_buf text = {.max = MOST_SCHEMA};
+  bool is_input = !path || !strcmp(path, "-");
+  FILE *f = is_input ? stdin : fopen(path, "re");
+  char part[4096];
+  tri_status st = TRI_OK;
+  if (!f) return tri_fail(err, TRI_NOT_FOUND, "", "cannot open %.200s: %s", path, strerror(errno));
+  for (size_t n; st == TRI_OK && (n = fread(part, 1, sizeof part, f)) > 0;) st = tri_buf_append(&text, part, n);
+  if (st == TRI_OK && ferror(f)) st = tri_fail(err, TRI_IO, "", "cannot read %.200s", is_input ? "the input" : path);
+  if (st == TRI_TOO_LARGE) tri_fail(err, st, "", "a schema has at most %d bytes", MOST_SCHEMA);
+  if (st == TRI_OK) st = tri_json_parse(text.data ? text.data : "", text.len, out, err);
+  if (!is_input) fclose(f);
+  tri_buf_free(&text);
+  return st;
+}
+
+static double cpu_ms(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+  return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
+}
+
+static tri_status print_instance(tri_configs *c, uint64_t *seed, bool json, bool is_first) {
+  tri_buf text = {0}, line = {0};
+  tri_status st = tri_grammar_instance(c, seed, DRAWN, &text);
+  if (st == TRI_OK && json) {
+    if (!is_first) tri_text_add(&line, ",", 1);
+    tri_json_add_string(&line, text.len ? text.data : "", text.len);
+  }
+  if (st == TRI_OK && (text.failed || line.failed)) st = TRI_NO_MEMORY;
+  const tri_buf *shown = json ? &line : &text;
+  if (st == TRI_OK && shown->len) fwrite(shown->data, 1, shown->len, stdout);
+  if (st == TRI_OK && !json) putchar('\n');
+  tri_buf_free(&text);
+  tri_buf_free(&line);
+  return st;
+}
+
+static tri_status show(const struct grammar_options *o, const tri_net *net, double ms, tri_error *err) {
+  tri_configs *c = NULL;
+  uint64_t seed = o->seed;
+  tri_status st = tri_configs_create(net, MOST_BYTES, &c);
+  if (st != TRI_OK) return st;
+  if (o->json)
+    printf("{\"kept\":true,\"compile_ms\":%.3f,\"states\":%u,\"bytes\":%zu,\"instances\":[", ms,
+           tri_net_num_states(net) - 1, tri_net_bytes(net));
+  else
+    printf("Answers can be made to fit. Compiled in %.3f ms of CPU time: %u states, %zu bytes.\n", ms,
+           tri_net_num_states(net) - 1, tri_net_bytes(net));
+  for (int64_t i = 0; i < o->instances && st == TRI_OK; i++) {
+    st = print_instance(c, &seed, o->json, !i);
+    if (st == TRI_NO_CAPACITY) tri_fail(err, st, "", "an answer needs more than %d MiB", MOST_BYTES >> 20);
+  }
+  if (o->json) printf("]}\n");
+  tri_configs_destroy(c);
+  return st;
+}
+
+int main(int argc, char **argv) {
+  static const tri_options_spec spec = {
+      .program = "trireme grammar",
+      .usage = "[OPTION]... [FILE]",
+      TRI_OPTIONS(table),
+      .summary =
+          "Says whether answers can be made to fit a JSON Schema, what it costs, and shows made-up ones. FILE, or "
+          "the standard input, has the schema. Exit code 3 if a keyword cannot be kept, with the pointer to it.",
+      .epilog = "Example:\n  echo '{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"integer\"}}}' | trireme "
+                "grammar\n",
+      .max_args = 1,
+      .version = "trireme grammar " TRIREME_VERSION,
+  };
+  struct grammar_options o = {0};
+  tri_options *parsed = NULL;
+  tri_json_doc *doc = NULL;
+  tri_net *net = NULL;
+  tri_error err = {0};
+  int code = tri_options_main(&spec, &o, argc, argv, &parsed);
+  if (code >= 0) return code;
+  tri_status st = read_schema(tri_options_arg(parsed, 0), &doc, &err);
+  double begun = cpu_ms();
+  tri_schema_options schema = {.no_white_space = !o.white_space};
+  if (st == TRI_OK) st = tri_schema_compile(tri_json_root(doc), &schema, &net, &err);
+  if (st == TRI_OK) st = show(&o, net, cpu_ms() - begun, &err);
+  code = st == TRI_OK ? TRI_EXIT_OK : fail(&err, st);
+  tri_net_destroy(net);
+  tri_json_free(doc);
+  tri_options_free(parsed);
+  return tri_stdout_end(spec.program, code);
+}
