@@ -2,8 +2,18 @@
 # SPDX-License-Identifier: Apache-2.0
 # One command from a fresh clone to streaming tokens: installs what is missing, builds, starts a cluster of four workers (tensor parallel 2,
 # pipeline parallel 2) on this machine, asks it questions over ZeroMQ and over HTTP, and stops everything again.
+#   ./demo.sh
+#   ./demo.sh --chat    talks with a real model instead, SmolLM2 135M, which it fetches first (98 MB, scripts/real-models.sh)
 set -euo pipefail
 cd "$(dirname "$0")"
+case $#${1-} in
+0) chat=0 ;;
+1--chat) chat=1 ;;
+*)
+  sed -n '5,6p' "$0" | sed 's/^# \{0,1\}//' >&2
+  exit 2
+  ;;
+esac
 
 tp=${TP:-2} pp=${PP:-2} model=${MODEL:-tests/models/abacus}
 run=$(mktemp -d "${TMPDIR:-/tmp}/trireme-demo.XXXXXX")
@@ -31,6 +41,12 @@ say() { printf '\n\033[1m== %s\033[0m\n' "$*"; }
 
 say "Libraries"
 scripts/install-deps.sh
+if [ $chat = 1 ]; then
+  python3 -m pip --version >/dev/null 2>&1 || scripts/install-deps.sh --models
+  say "Model"
+  model=$(scripts/real-models.sh smollm2)
+  echo "$model"
+fi
 
 say "Build"
 # Kernels for NVIDIA devices take minutes to compile, and a machine without one would not run them.
@@ -39,14 +55,50 @@ cuda=AUTO
 cmake -S . -B build/demo -G Ninja -DCMAKE_BUILD_TYPE=Release -DTRIREME_CUDA=$cuda >"$run/configure.log" 2>&1 || { cat "$run/configure.log"; exit 1; }
 cmake --build build/demo --target programs
 
-say "Start: $((tp * pp)) workers, tensor parallel $tp x pipeline parallel $pp, model $(basename "$model")"
 export TRIREME_ENDPOINT="ipc://$run/trireme.sock" XDG_STATE_HOME="$run/state"
+wait_ready() {
+  until "$bin/trireme" status --wait 1 >/dev/null 2>&1; do
+    kill -0 "$up_pid" 2>/dev/null || { echo "the cluster ended before it was ready" >&2; exit 1; }
+  done
+}
+stop_cluster() {
+  say "Stop"
+  kill -TERM "$up_pid"
+  wait "$up_pid"
+  up_pid=
+  echo "everything that was started has ended"
+}
+
+if [ $chat = 1 ]; then
+  say "Start: $(basename "$model"), one worker"
+  "$bin/trireme" serve "$model" --port 0 >"$run/cluster.log" 2>&1 & # a free port, which the log names
+  up_pid=$!
+  wait_ready
+  say "A chat of three turns: tokens appear as they are made"
+  # The model is small and has 4 bits a weight: it is fluent, and often wrong. A turn is said when the last one was answered.
+  turns() {
+    local said=0 line
+    for line in "Hello! Who are you?" "Tell me about the sea in two sentences." "Now say that in one sentence."; do
+      printf '\n\033[1m> %s\033[0m\n' "$line" >&2
+      echo "$line"
+      said=$((said + 1))
+      for _ in $(seq 600); do
+        "$bin/trireme" status --json | grep -q "\"requests_done\": *${said}[,}]" && break
+        sleep 0.1
+      done
+      sleep 0.2
+    done
+  }
+  turns | "$bin/trireme" chat "$model" --temperature 0 --max-tokens 120
+  stop_cluster
+  exit 0
+fi
+
+say "Start: $((tp * pp)) workers, tensor parallel $tp x pipeline parallel $pp, model $(basename "$model")"
 "$bin/trireme" plan --model "$model" -tp "$tp" -pp "$pp"
 "$bin/trireme" up --model "$model" -tp "$tp" -pp "$pp" --http 0 >"$run/cluster.log" 2>&1 & # a free port, which the log names
 up_pid=$!
-until "$bin/trireme" status --wait 1 >/dev/null 2>&1; do
-  kill -0 "$up_pid" 2>/dev/null || { echo "the cluster ended before it was ready" >&2; exit 1; }
-done
+wait_ready
 "$bin/trireme" status
 
 say "Questions over ZeroMQ: tokens appear as they are made"
@@ -74,9 +126,4 @@ sed 's/^\({"prompt": *"[^"]*"\).*/\1}/' "$model/questions.jsonl" >"$run/prompts.
 say "Layout"
 sleep 0.5 # every rank has reported
 "$bin/trireme" status
-
-say "Stop"
-kill -TERM "$up_pid"
-wait "$up_pid"
-up_pid=
-echo "everything that was started has ended"
+stop_cluster

@@ -3,8 +3,11 @@
 #ifndef TRI_BASE_KINDS_H
 #define TRI_BASE_KINDS_H
 
+#include <stdbool.h>
+
 /* GELU_TANH is GPT-2's gelu_new; GELU_ERF the exact one; QUICK_GELU x * sigmoid(1.702 x). SWIGLU_OAI exists only gated:
- * gpt-oss clamps gate and up at a limit and returns gate * sigmoid(1.702 gate) * (up + 1). */
+ * gpt-oss clamps gate and up at a limit and returns gate * sigmoid(1.702 gate) * (up + 1). So does SWIGLU_CLAMPED,
+ * Step-3.5's: it clamps what SILU makes of the gate, and up. */
 typedef enum tri_act {
   TRI_ACT_NONE,
   TRI_ACT_RELU,
@@ -13,8 +16,12 @@ typedef enum tri_act {
   TRI_ACT_SILU,
   TRI_ACT_QUICK_GELU,
   TRI_ACT_TANH,
-  TRI_ACT_SWIGLU_OAI
+  TRI_ACT_SWIGLU_OAI,
+  TRI_ACT_SWIGLU_CLAMPED
 } tri_act;
+
+/* Returns whether an activation exists only gated, with a limit. */
+static inline bool tri_act_has_limit(tri_act act) { return act == TRI_ACT_SWIGLU_OAI || act == TRI_ACT_SWIGLU_CLAMPED; }
 
 typedef enum tri_norm_kind { TRI_NORM_LAYER, TRI_NORM_RMS } tri_norm_kind;
 

@@ -44,14 +44,18 @@ char *tri_strdup(const char *s) { return tri_strndup(s, strlen(s)); }
 
 void tri_free(void *p) { free(p); }
 
-tri_status tri_pages_alloc(size_t bytes, void **out) {
+static tri_status map_pages(size_t bytes, int advice, void **out) {
   if (!bytes) bytes = 1;
   void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (p == MAP_FAILED) return TRI_NO_MEMORY;
-  madvise(p, bytes, MADV_HUGEPAGE); /* a wish: small pages are slower, not wrong */
+  madvise(p, bytes, advice); /* a wish: small pages are slower, not wrong, and large ones take more */
   *out = p;
   return TRI_OK;
 }
+
+tri_status tri_pages_alloc(size_t bytes, void **out) { return map_pages(bytes, MADV_HUGEPAGE, out); }
+
+tri_status tri_small_pages_alloc(size_t bytes, void **out) { return map_pages(bytes, MADV_NOHUGEPAGE, out); }
 
 void tri_pages_free(void *p, size_t bytes) {
   if (p) munmap(p, bytes ? bytes : 1);

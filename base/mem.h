@@ -40,6 +40,8 @@ typedef enum tri_mem_tag {
 
 /* Whole pages from the system, transparent huge pages asked for, zeroed. *out is page aligned. */
 tri_status tri_pages_alloc(size_t bytes, void **out);
+/* The same in small pages: those that were never written to take no memory. */
+tri_status tri_small_pages_alloc(size_t bytes, void **out);
 void tri_pages_free(void *p, size_t bytes);
 /* Keeps the pages that memory lies in from being swapped out, until they are freed. False: this process may not
  * (errno), or not as many: RLIMIT_MEMLOCK. */

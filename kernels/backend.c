@@ -14,9 +14,10 @@
 #include "kernels/random.h"
 #include "kernels/roofline.h"
 
-/* Memory of the CPU backends: the host's own pages. */
+/* Memory of the CPU backends: the host's own pages. A KV cache is as large as a fourth of the memory and may be used in
+ * small part, a little of each layer: huge pages would take 2 MiB for each layer's first block. */
 static tri_status host_alloc(tri_backend *be, tri_mem_tag tag, size_t bytes, void **out) {
-  tri_status st = tri_pages_alloc(bytes ? bytes : 1, out);
+  tri_status st = tag == TRI_MEM_KV ? tri_small_pages_alloc(bytes, out) : tri_pages_alloc(bytes, out);
   if (st == TRI_OK) be->allocated[tag] += bytes;
   return st;
 }

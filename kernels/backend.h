@@ -216,8 +216,8 @@ typedef struct tri_backend_config {
   int device;         /* of cuda: which of the host's processes this is; with one visible device it is that one */
   bool deterministic; /* the same bits whatever the batch; a backend that cannot refuses */
   tri_pool *pool;     /* CPU threads; borrowed, NULL: the caller's thread alone */
-  const char
-      *isa; /* "avx512vbmi", "avx512", "avx2", "scalar": refuses where the processor lacks it; NULL: the best it has */
+  const char *isa; /* "amx", "avx512vbmi", "avx512", "avx2", "scalar": refuses where the processor lacks it; NULL: the
+                      best it has */
   bool no_peer_memory; /* what goes between devices goes through the library alone, not through kernels of our own */
   double memory_utilization; /* of a device: share of its memory that may be in use; 0: all */
 } tri_backend_config;

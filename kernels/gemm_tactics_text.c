@@ -13,9 +13,10 @@ enum { MOST_DIM = 1 << 24 };
 static const char header[] = "trireme-tactics 1";
 static const char *const kinds[TRI_TACTIC_COUNT] = {"default", "own", "gemm", "algo"};
 /* In the order of tri_act. */
-static const char *const acts[] = {"none", "relu", "gelu", "gelu_tanh", "silu", "quick_gelu", "tanh", "swiglu_oai"};
+static const char *const acts[] = {"none",       "relu", "gelu",       "gelu_tanh",     "silu",
+                                   "quick_gelu", "tanh", "swiglu_oai", "swiglu_clamped"};
 enum { NUM_ACTS = sizeof acts / sizeof *acts };
-_Static_assert(NUM_ACTS == TRI_ACT_SWIGLU_OAI + 1, "a name for each");
+_Static_assert(NUM_ACTS == TRI_ACT_SWIGLU_CLAMPED + 1, "a name for each");
 
 static uint32_t check_of(const tri_tactic *c) {
   uint64_t h = tri_hash_bytes(TRI_HASH_SEED, &c->shape, sizeof c->shape);

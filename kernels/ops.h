@@ -218,11 +218,12 @@ typedef struct tri_attention_args {
 #define TRI_WRITES_attention(a) (a)->out.data
 
 /* out[:, j] = act(gate_up[:, j]) * gate_up[:, f + j] for j < f: the gate's columns come first. SWIGLU_OAI: with gate =
- * min(gate, limit) and up = clamp(up, -limit, limit), gate * sigmoid(1.702 gate) * (up + 1). */
+ * min(gate, limit) and up = clamp(up, -limit, limit), gate * sigmoid(1.702 gate) * (up + 1). SWIGLU_CLAMPED:
+ * min(gate * sigmoid(gate), limit) * clamp(up, -limit, limit). */
 typedef struct tri_glu_args {
   tri_mat gate_up; /* [T, 2 f] */
   tri_act act;
-  float limit; /* SWIGLU_OAI only, > 0; 7 in gpt-oss */
+  float limit; /* SWIGLU_OAI and SWIGLU_CLAMPED only, > 0; 7 in gpt-oss */
   tri_mat out; /* [T, f] */
 } tri_glu_args;
 #define TRI_READS_glu(a) (a)->gate_up.data

@@ -72,16 +72,38 @@ void tri_narrow(void *out, tri_dtype dtype, size_t first, const float *x, size_t
   memcpy(to + whole, last, (n - whole) * sizeof *last);
 }
 
-bool tri_quantize_max(const float *x, size_t n, float *max) {
-  bool finite = true;
-  float m = *max;
+/* Returns the largest bits but the sign's, which are in the order of magnitudes, with those of infinity and NaN after
+ * all finite ones. */
+TRI_WIDEST static int32_t largest_bits(const float *x, size_t n) {
+  int32_t most = 0;
+  for (size_t i = 0; i < n; i++) {
+    int32_t bits;
+    memcpy(&bits, &x[i], sizeof bits);
+    bits &= INT32_MAX;
+    most = bits > most ? bits : most;
+  }
+  return most;
+}
+
+/* Returns the largest magnitude that is a number. */
+static float largest_number(const float *x, size_t n, float most) {
   for (size_t i = 0; i < n; i++) {
     float a = fabsf(x[i]);
-    finite &= a <= 3.402823466e+38f;
-    m = a > m ? a : m;
+    most = a > most ? a : most;
   }
-  *max = m;
-  return finite;
+  return most;
+}
+
+bool tri_quantize_max(const float *x, size_t n, float *max) {
+  int32_t bits = largest_bits(x, n);
+  float most;
+  if (bits > 0x7f7fffff) {
+    *max = largest_number(x, n, *max);
+    return false;
+  }
+  memcpy(&most, &bits, sizeof most);
+  if (most > *max) *max = most;
+  return true;
 }
 
 /* The same as tri_f32_to_f8_e4m3 for finite numbers, without branches: a float32 of 1.5 * 2^23 more has the nearest
@@ -102,10 +124,20 @@ TRI_WIDEST static void round_to_f8(uint8_t *restrict out, const float *restrict 
   for (size_t i = 0; i < n; i++) out[i] = to_f8(x[i] * factor);
 }
 
+/* The same as tri_quantize_one where the product is within 2^22: the sum's last bits are its nearest even integer. */
+TRI_WIDEST static void round_to_i8(int8_t *restrict out, const float *restrict x, size_t n, float factor) {
+  for (size_t i = 0; i < n; i++) {
+    float shifted = x[i] * factor + 0x1.8p23f;
+    int32_t bits;
+    memcpy(&bits, &shifted, sizeof bits);
+    out[i] = (int8_t)bits;
+  }
+}
+
 void tri_round_elements(void *out, tri_dtype t, size_t first, const float *x, size_t n, float factor) {
   int8_t *integers = (int8_t *)out + first;
   if (t == TRI_I8)
-    for (size_t i = 0; i < n; i++) integers[i] = tri_quantize_one(x[i], factor);
+    round_to_i8(integers, x, n, factor);
   else
     round_to_f8((uint8_t *)out + first, x, n, factor);
 }

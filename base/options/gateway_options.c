@@ -13,8 +13,9 @@ static const char *const tool_parsers[] = {"auto",     "none",        "hermes", 
 static const char *const reasoning_parsers[] = {"none", "think", NULL};
 
 /* Names that vLLM has for those that do the same. */
-static const char other_tool_parsers[] = "llama3_json=llama llama4_json=llama qwen3_xml=qwen3_coder openai=harmony";
-static const char other_reasoning_parsers[] = "qwen3=think deepseek_r1=think";
+static const char other_tool_parsers[] =
+    "llama3_json=llama llama4_json=llama qwen3_xml=qwen3_coder step3p5=qwen3_coder openai=harmony";
+static const char other_reasoning_parsers[] = "qwen3=think deepseek_r1=think step3p5=think";
 
 #define S tri_gateway_options
 const tri_option tri_gateway_option_table[] = {

@@ -52,6 +52,33 @@ typedef struct tri_panel {
   bool add;
 } tri_panel;
 
+/* Numbers of 16 bits for tile registers: an element of x is the sum of so many bfloat16, exactly. n <= TRI_TILE_COLS
+ * rows of w, k elements each, become what tri_tiles multiplies: TRI_TILE_COLS elements for each of k, rounded up to
+ * whole groups of TRI_TILE_K, with zeros where n or k ends. The types are bfloat16, int8 and FP8; scales are left out.
+ */
+enum { TRI_TILE_TERMS = 3, TRI_TILE_COLS = 32, TRI_TILE_K = 32, TRI_TILE_ROWS = 16 };
+typedef struct tri_tile_pack {
+  uint16_t *out;
+  const void *w;
+  size_t ldw; /* elements */
+  tri_dtype dtype;
+  int n, k;
+  ptrdiff_t ahead; /* as in tri_dot */
+} tri_tile_pack;
+
+/* y[i * ldy + j] (+)= scale[j] times the sum over p < k of x_i[p] w_j[p] for i < m, j < n <= TRI_TILE_COLS. x has
+ * TRI_TILE_ROWS rows after the other, of these TRI_TILE_K elements after the other, and of these the terms, each
+ * [TRI_TILE_ROWS][TRI_TILE_K]: what follows m or k is there, and zeros after k. */
+enum { TRI_TILE_ELEMENTS = TRI_TILE_ROWS * TRI_TILE_K };
+typedef struct tri_tiles {
+  const uint16_t *x, *w;
+  size_t ldy;
+  const float *scale; /* [n] or NULL */
+  float *y;
+  int m, n, k;
+  bool add;
+} tri_tiles;
+
 /* y[i * ldy + j] += the sum over the groups of k elements (TRI_INT8_GROUP) of scales[i * lds + group] times the group's
  * part of x_i . w_j, for i < m, j < n; rows of x can be read up to a multiple of 64. */
 typedef struct tri_int8_dot {
@@ -125,6 +152,11 @@ typedef struct tri_cpu_isa {
   int panel_cols;
   void (*pack)(const tri_panel_pack *p);
   void (*panel)(const tri_panel *t);
+  /* NULL where the processor has no tile registers. split: k elements of a row of x, as tri_tiles has
+   * them; out: its place in the first of the tiles. */
+  void (*split)(uint16_t *out, const float *x, int k);
+  void (*pack_tiles)(const tri_tile_pack *p);
+  void (*tiles)(const tri_tiles *t);
   /* out = act(sum * scale + bias), or += */
   void (*epilogue)(const tri_epilogue *e);
   /* n elements at src widened to float32, times factor */
@@ -151,7 +183,7 @@ typedef struct tri_cpu_isa {
 
 extern const tri_cpu_isa tri_cpu_scalar;
 #if defined(__x86_64__)
-extern const tri_cpu_isa tri_cpu_avx2, tri_cpu_avx512, tri_cpu_avx512vbmi;
+extern const tri_cpu_isa tri_cpu_avx2, tri_cpu_avx512, tri_cpu_avx512vbmi, tri_cpu_amx;
 #endif
 
 typedef struct tri_cpu_impl {

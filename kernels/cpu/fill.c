@@ -2,13 +2,34 @@
 /* The CPU backend's slots, over those of the reference, and the choice of the instruction set at run time: one binary
  * has the kernels of all of them. */
 #include <string.h>
+#if defined(__x86_64__) && defined(__linux__)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 #include "kernels/cpu/cpu.h"
+
+#if defined(__x86_64__)
+/* Asks the processor for tiles of bfloat16, and the system to keep them for all threads of the process: an old system
+ * does not know them, and one that does not want them refuses. */
+static bool has_tiles(void) {
+#if defined(__linux__)
+  enum { BF16 = 1 << 22, TILE = 1 << 24, ASK_FOR_STATE = 0x1023, TILE_DATA = 18 };
+  unsigned a, b, c, d;
+  if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d & BF16) || !(d & TILE)) return false;
+  return !syscall(SYS_arch_prctl, ASK_FOR_STATE, TILE_DATA);
+#else
+  return false;
+#endif
+}
+#endif
 
 static bool can_run(const tri_cpu_isa *isa) {
 #if defined(__x86_64__)
   if (isa == &tri_cpu_avx2)
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); /* no processor has these without F16C */
+  if (isa == &tri_cpu_amx) return can_run(&tri_cpu_avx512vbmi) && has_tiles();
   if (isa == &tri_cpu_avx512vbmi && !__builtin_cpu_supports("avx512vbmi")) return false;
   if (isa == &tri_cpu_avx512 || isa == &tri_cpu_avx512vbmi)
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
@@ -19,7 +40,7 @@ static bool can_run(const tri_cpu_isa *isa) {
 
 static const tri_cpu_isa *const best_first[] = {
 #if defined(__x86_64__)
-    &tri_cpu_avx512vbmi, &tri_cpu_avx512, &tri_cpu_avx2,
+    &tri_cpu_amx, &tri_cpu_avx512vbmi, &tri_cpu_avx512, &tri_cpu_avx2,
 #endif
     &tri_cpu_scalar};
 enum { NUM_ISAS = sizeof best_first / sizeof *best_first };
@@ -40,13 +61,13 @@ static tri_status choose_isa(const char *name, const tri_cpu_isa **out, tri_erro
     return tri_fail(err, TRI_UNSUPPORTED, "isa", "this processor cannot run %s code", name);
   }
   return tri_fail(err, TRI_UNSUPPORTED, "isa",
-                  "no kernels for instruction set %s; known: avx512vbmi, avx512, avx2, scalar", name);
+                  "no kernels for instruction set %s; known: amx, avx512vbmi, avx512, avx2, scalar", name);
 }
 
 /* Others take longer to make numbers of FP8 than to read numbers of twice the bytes. */
 static bool prefers_fp8(const tri_cpu_isa *isa) {
 #if defined(__x86_64__)
-  return isa == &tri_cpu_avx512vbmi || isa == &tri_cpu_avx512;
+  return isa == &tri_cpu_amx || isa == &tri_cpu_avx512vbmi || isa == &tri_cpu_avx512;
 #else
   (void)isa;
   return false;

@@ -12,6 +12,8 @@
 /* Rows of x from which the next algorithm wins, measured on Zen 3 with AVX2. Short sums leave dot products little to do
  * between one horizontal addition and the next, and BLAS little between one visit to its result and the next. */
 enum { SHORT_K = 512, PANEL_FROM = 64, PANEL_FROM_SHORT = 24, BLAS_FROM = 160, BLAS_FROM_SHORT = 640 };
+/* Rows of x from which tiles win, which multiply rows that do not exist, too: on Sapphire Rapids. */
+enum { TILES_FROM = 16 };
 /* An own panel's share of k, and the most columns that one item takes. */
 enum { OWN_PANEL_K = 256, OWN_PANEL_N = 96 };
 
@@ -19,6 +21,9 @@ enum { OWN_PANEL_K = 256, OWN_PANEL_N = 96 };
 enum { PANEL_N = 384, PANEL_K = 384 };
 /* Columns of an own item: a multiple of the twelve rows of w that the kernel takes at a time. */
 enum { OWN_N = 12, OWN_N_MAX = 96 };
+/* Rows of x whose terms stay in the second-level cache, a tile's share of k, and the columns of an item: terms are made
+ * once for each item, so that it should be wide. */
+enum { TILES_M = 512, TILES_K = 256, TILES_N = 1536 };
 /* With more than a few rows, pieces of x (and from WIDEN_ROWS on of w, widened) are first copied side by side: rows a
  * power of two apart would all fall into the same few sets of the caches. The pad keeps the copies from doing the same.
  */
@@ -27,8 +32,14 @@ enum { PACK_ROWS = 4, WIDEN_ROWS = 32, PACK_M = 64, PACK_LD = TRI_DOT_CHUNK + 16
 /* Rows so far apart (in floats) meet in a few sets of the first-level cache. */
 static bool rows_collide(size_t ld) { return ld % 256 == 0; }
 
+bool tri_cpu_has_tiles(const tri_cpu_isa *isa, const tri_weight *w) {
+  bool fits = w->dtype == TRI_BF16 || w->dtype == TRI_I8 || w->dtype == TRI_F8_E4M3;
+  return isa->tiles && fits && !tri_weight_is_blocked(w);
+}
+
 tri_cpu_gemm_algorithm tri_cpu_gemm_choose(const tri_cpu_gemm_shape *s) {
   bool is_short = s->k <= SHORT_K, direct = s->direct && !s->deterministic && s->k > 0;
+  if (direct && s->tiles && s->m >= TILES_FROM) return TRI_ALGORITHM_TILES;
   if (direct && s->use_blas && !s->scattered && s->m >= (is_short ? BLAS_FROM_SHORT : BLAS_FROM))
     return TRI_ALGORITHM_BLAS;
   if (direct && s->m >= (is_short ? PANEL_FROM_SHORT : PANEL_FROM)) return TRI_ALGORITHM_PANELS;
@@ -44,8 +55,17 @@ int tri_cpu_gemm_block(const tri_cpu_isa *isa, tri_cpu_gemm_algorithm algorithm,
     int each = (total + threads - 1) / threads, panels = (each + PANEL_N - 1) / PANEL_N;
     return tri_min(PANEL_N, (int)tri_round_up((size_t)((each + panels - 1) / panels), 16));
   }
+  if (algorithm == TRI_ALGORITHM_TILES) {
+    int each = (total + threads - 1) / threads, blocks = (each + TILES_N - 1) / TILES_N;
+    return (int)tri_round_up((size_t)((each + blocks - 1) / blocks), TRI_TILE_COLS);
+  }
   if (algorithm == TRI_ALGORITHM_PANELS) return tri_min(OWN_PANEL_N, (int)tri_round_up((size_t)share, (size_t)cols));
   return tri_min((int)tri_round_up((size_t)share, OWN_N), OWN_N_MAX);
+}
+
+/* Elements of the terms of up to TILES_M of m rows. */
+static size_t tiles_x(int m) {
+  return TRI_TILE_TERMS * tri_round_up((size_t)tri_min(m, TILES_M), TRI_TILE_ROWS) * TILES_K;
 }
 
 size_t tri_cpu_gemm_scratch(const tri_cpu_isa *isa, tri_cpu_gemm_algorithm algorithm, tri_dtype dtype, int m, int n,
@@ -55,6 +75,7 @@ size_t tri_cpu_gemm_scratch(const tri_cpu_isa *isa, tri_cpu_gemm_algorithm algor
   case TRI_ALGORITHM_BLAS: return dtype != TRI_F32 ? (size_t)n * PANEL_K : 0;
   case TRI_ALGORITHM_PANELS:
     return (size_t)isa->panel_cols * OWN_PANEL_K + (scattered || rows_collide(ldx) ? (size_t)m * PANEL_LD : 0);
+  case TRI_ALGORITHM_TILES: return (tiles_x(m) + TRI_TILE_COLS * TILES_K) * sizeof(uint16_t) / sizeof(float);
   case TRI_ALGORITHM_PACKED_DOTS: return (size_t)n * rows + (rows + OWN_N) * PACK_LD;
   case TRI_ALGORITHM_DOTS: return (size_t)n * rows;
   }
@@ -201,6 +222,43 @@ static void panels(const tri_cpu_gemm *p, float *scratch) {
   finish_in_place(p);
 }
 
+/* Terms of up to TILES_M rows' piece of k. Rows that follow the last one are multiplied, too, and their sums dropped.
+ */
+static void split_rows(const tri_cpu_gemm *p, uint16_t *out, int row, int m, int from, int k) {
+  size_t rows = TRI_TILE_TERMS * tri_round_up((size_t)k, TRI_TILE_K) * TRI_TILE_ROWS;
+  if (m % TRI_TILE_ROWS) memset(out + (size_t)(m / TRI_TILE_ROWS) * rows, 0, rows * sizeof *out);
+  for (int i = 0; i < m; i++) {
+    uint16_t *at = out + (size_t)(i / TRI_TILE_ROWS) * rows + (size_t)(i % TRI_TILE_ROWS) * TRI_TILE_K;
+    p->isa->split(at, x_row(p, row + i) + from, k);
+  }
+}
+
+/* Does what panels() does, with the terms of x in place of its rows. */
+static void tiles(const tri_cpu_gemm *p, float *scratch) {
+  size_t w_k = (size_t)p->w.k, element = tri_dtype_size(p->w.dtype);
+  uint16_t *terms = (uint16_t *)scratch, *w = terms + tiles_x(p->m);
+  tri_tiles t = {.x = terms, .w = w, .ldy = p->ldo};
+  for (int row = 0; row < p->m; row += TILES_M)
+    for (int from = 0; from < p->w.k; from += TILES_K) {
+      t.m = tri_min(TILES_M, p->m - row);
+      t.k = tri_min(TILES_K, p->w.k - from);
+      t.add = p->accumulate || from > 0;
+      split_rows(p, terms, row, t.m, from, t.k);
+      for (int j = 0; j < p->w.n; j += TRI_TILE_COLS) {
+        t.n = tri_min(TRI_TILE_COLS, p->w.n - j);
+        tri_tile_pack pack = {.out = w, .w = weight_at(&p->w, j, from), .ldw = w_k, .dtype = p->w.dtype};
+        pack.n = t.n;
+        pack.k = t.k;
+        pack.ahead = (ptrdiff_t)(TRI_TILE_COLS * w_k * element);
+        p->isa->pack_tiles(&pack);
+        t.scale = p->w.scale ? p->w.scale + j : NULL;
+        t.y = p->out + (size_t)row * p->ldo + j;
+        p->isa->tiles(&t);
+      }
+    }
+  finish_in_place(p);
+}
+
 /* Float32 weights go to the library as they lie. Others are widened piece by piece into memory that stays in the
  * second-level cache, and the library adds each piece's product (beta 1). */
 static void blas(const tri_cpu_gemm *p, float *wide) {
@@ -220,6 +278,7 @@ void tri_cpu_gemm_run(const tri_cpu_gemm *p, float *scratch) {
   case TRI_ALGORITHM_DOTS: dots(p, scratch); return;
   case TRI_ALGORITHM_PACKED_DOTS: packed_dots(p, scratch); return;
   case TRI_ALGORITHM_PANELS: panels(p, scratch); return;
+  case TRI_ALGORITHM_TILES: tiles(p, scratch); return;
   case TRI_ALGORITHM_BLAS: blas(p, scratch); return;
   }
 }

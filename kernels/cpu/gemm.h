@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A block of columns of a GEMM with a weight, on the caller's thread: what linear layers, experts and per-head
  * GEMMs have in common. Few rows of x: dot products, which read every weight once and convert it in registers. More:
- * outer products with panels of weights, widened and turned in a workspace that fits the first-level cache. Many: the
- * same columns through single-threaded BLAS, the weights widened piece by piece for the second-level cache. */
+ * outer products with panels of weights, widened and turned in a workspace that fits the first-level cache, or, with
+ * weights that have no more bits than bfloat16, the same in tile registers. Many: the same columns through
+ * single-threaded BLAS, the weights widened piece by piece for the second-level cache. */
 #ifndef TRI_KERNELS_CPU_GEMM_H
 #define TRI_KERNELS_CPU_GEMM_H
 
@@ -12,6 +13,7 @@ typedef enum tri_cpu_gemm_algorithm {
   TRI_ALGORITHM_DOTS,
   TRI_ALGORITHM_PACKED_DOTS,
   TRI_ALGORITHM_PANELS,
+  TRI_ALGORITHM_TILES,
   TRI_ALGORITHM_BLAS
 } tri_cpu_gemm_algorithm;
 
@@ -36,8 +38,11 @@ typedef struct tri_cpu_gemm {
 typedef struct tri_cpu_gemm_shape {
   int m, k;
   bool deterministic, scattered, use_blas;
+  bool tiles;  /* tri_cpu_has_tiles of the weight */
   bool direct; /* no activation between GEMM and accumulation: it would need a place of its own for the GEMM */
 } tri_cpu_gemm_shape;
+/* Returns whether tile registers take the weight as it is. */
+bool tri_cpu_has_tiles(const tri_cpu_isa *isa, const tri_weight *w);
 tri_cpu_gemm_algorithm tri_cpu_gemm_choose(const tri_cpu_gemm_shape *s);
 
 /* Floats of scratch for a block of up to n columns and m rows; ldx tells whether rows must be moved apart. */

@@ -89,7 +89,8 @@ V_INLINE vf v_act(tri_act act, vf x) {
   case TRI_ACT_SILU: return v_logistic_times(x, v_set1(1.0f));
   case TRI_ACT_QUICK_GELU: return v_logistic_times(x, v_set1(1.702f));
   case TRI_ACT_TANH: return v_tanh(x);
-  case TRI_ACT_SWIGLU_OAI: break; /* glu_as has it */
+  case TRI_ACT_SWIGLU_OAI:
+  case TRI_ACT_SWIGLU_CLAMPED: break; /* glu_as has them */
   }
   return x;
 }

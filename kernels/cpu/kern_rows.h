@@ -71,6 +71,7 @@ V_INLINE void epilogue_as(tri_act act, const tri_epilogue *e) {
   case TRI_ACT_QUICK_GELU: call(TRI_ACT_QUICK_GELU); return;                                                           \
   case TRI_ACT_TANH: call(TRI_ACT_TANH); return;                                                                       \
   case TRI_ACT_SWIGLU_OAI: call(TRI_ACT_SWIGLU_OAI); return;                                                           \
+  case TRI_ACT_SWIGLU_CLAMPED: call(TRI_ACT_SWIGLU_CLAMPED); return;                                                   \
   }
 
 static void isa_epilogue(const tri_epilogue *e) {
@@ -87,6 +88,9 @@ V_INLINE void glu_as(tri_act act, float limit, float *out, const float *gate, co
     if (act == TRI_ACT_SWIGLU_OAI) {
       g = v_logistic_times(v_min(most, g), v_set1(1.702f));
       u = v_add(v_max(least, v_min(most, u)), v_set1(1.0f));
+    } else if (act == TRI_ACT_SWIGLU_CLAMPED) {
+      g = v_min(most, v_act(TRI_ACT_SILU, g));
+      u = v_max(least, v_min(most, u));
     } else {
       g = v_act(act, g);
     }

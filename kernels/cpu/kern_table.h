@@ -20,6 +20,11 @@ const tri_cpu_isa TRI_ISA_TABLE(TRI_ISA) = {
     .panel_cols = PANEL_COLS,
     .pack = isa_pack,
     .panel = isa_panel,
+#ifdef V_HAS_TILES
+    .split = isa_split,
+    .pack_tiles = isa_pack_tiles,
+    .tiles = isa_tiles,
+#endif
     .epilogue = isa_epilogue,
     .expand = isa_expand,
     .narrow = isa_narrow,

@@ -27,6 +27,7 @@ static void plan_layers(tri_backend *be, layers l, tri_op_plan *plan) {
   tri_cpu_gemm_shape s = {
       .m = a->x.rows, .k = a->w.k, .deterministic = be->deterministic, .use_blas = tri_cpu_use_blas(be)};
   s.direct = !(a->accumulate && a->act != TRI_ACT_NONE);
+  s.tiles = tri_cpu_has_tiles(isa, &a->w);
   tri_cpu_gemm_algorithm algorithm = tri_cpu_gemm_choose(&s);
   plan->variant = (int)algorithm;
   plan->split = tri_cpu_gemm_block(isa, algorithm, a->w.n / l.count, tri_max(1, threads / l.count));

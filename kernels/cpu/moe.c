@@ -31,6 +31,7 @@ static size_t spread(int n) {
 static tri_cpu_gemm_algorithm algorithm_of(const tri_backend *be, const tri_moe_experts_args *a, int m, bool up) {
   if (a->rounds_rows) return TRI_ALGORITHM_DOTS; /* of which it has the blocks */
   tri_cpu_gemm_shape s = {.m = m, .k = up ? a->x.cols : a->down.k, .deterministic = be->deterministic, .direct = true};
+  s.tiles = tri_cpu_has_tiles(tri_cpu_isa_of(be), up ? &a->up : &a->down);
   s.scattered = true; /* of the second GEMM's rows it is not true, but they are too few for the library, too */
   return tri_cpu_gemm_choose(&s);
 }
@@ -40,7 +41,7 @@ static size_t gemm_floats(const tri_backend *be, const tri_moe_experts_args *a, 
   const tri_cpu_isa *isa = tri_cpu_isa_of(be);
   size_t most = 0;
   if (a->rounds_rows) return (tri_int8_scratch(n) + sizeof(float) - 1) / sizeof(float);
-  for (int algorithm = TRI_ALGORITHM_DOTS; algorithm <= TRI_ALGORITHM_PANELS; algorithm++) {
+  for (int algorithm = TRI_ALGORITHM_DOTS; algorithm <= TRI_ALGORITHM_TILES; algorithm++) {
     size_t floats = tri_cpu_gemm_scratch(isa, (tri_cpu_gemm_algorithm)algorithm, a->up.dtype, m, n, 0, true);
     if (floats > most) most = floats;
   }

@@ -7,7 +7,7 @@
 #include "kernels/quantize.h"
 #include "kernels/ref/formulas.h"
 
-bool tri_ref_glu_ok(tri_act act, float limit) { return act != TRI_ACT_SWIGLU_OAI || limit > 0; }
+bool tri_ref_glu_ok(tri_act act, float limit) { return !tri_act_has_limit(act) || limit > 0; }
 
 static bool mat_ok(const tri_mat *m) { return m->rows >= 0 && m->cols >= 0 && m->ld >= m->cols; }
 
@@ -109,7 +109,7 @@ tri_status tri_ref_linear_plan(tri_backend *be, const tri_linear_args *a, tri_op
   (void)be;
   *plan = (tri_op_plan){0};
   bool fits = a->x.rows == a->out.rows && a->x.cols == a->w.k && a->out.cols == a->w.n;
-  bool ok = mat_ok(&a->x) && mat_ok(&a->out) && weight_ok(&a->w) && fits && a->act != TRI_ACT_SWIGLU_OAI;
+  bool ok = mat_ok(&a->x) && mat_ok(&a->out) && weight_ok(&a->w) && fits && !tri_act_has_limit(a->act);
   if (!ok) return TRI_INVALID_ARGUMENT;
   plan->workspace = (size_t)a->w.k * sizeof(double);
   return !a->rounds_rows || tri_ref_rounds_for(&a->w) ? TRI_OK : TRI_INVALID_ARGUMENT;

@@ -24,7 +24,7 @@ TRI_FORMULA int tri_append_width(const tri_qkv_rope_append_args *a) {
   return (a->num_heads + a->num_kv_heads) * a->head_dim + a->num_kv_heads * tri_append_value_dim(a);
 }
 
-/* Not of SWIGLU_OAI, which needs both halves. */
+/* Not of SWIGLU_OAI and SWIGLU_CLAMPED, which need both halves. */
 TRI_FORMULA double tri_formula_act(tri_act act, double x) {
   switch (act) {
   case TRI_ACT_NONE: return x;
@@ -34,19 +34,22 @@ TRI_FORMULA double tri_formula_act(tri_act act, double x) {
   case TRI_ACT_SILU: return x / (1 + exp(-x));
   case TRI_ACT_QUICK_GELU: return x / (1 + exp(-1.702 * x));
   case TRI_ACT_TANH: return tanh(x);
-  case TRI_ACT_SWIGLU_OAI: break;
+  case TRI_ACT_SWIGLU_OAI:
+  case TRI_ACT_SWIGLU_CLAMPED: break;
   }
   return x;
 }
 
 TRI_FORMULA double tri_formula_glu(tri_act act, double limit, double gate, double up) {
-  if (act != TRI_ACT_SWIGLU_OAI) return tri_formula_act(act, gate) * up;
+  bool clamped = act == TRI_ACT_SWIGLU_CLAMPED;
+  if (!clamped && act != TRI_ACT_SWIGLU_OAI) return tri_formula_act(act, gate) * up;
+  if (clamped) gate = tri_formula_act(TRI_ACT_SILU, gate);
   gate = gate > limit ? limit : gate; /* NaN stays NaN */
   if (up > limit)
     up = limit;
   else if (up < -limit)
     up = -limit;
-  return gate / (1 + exp(-1.702 * gate)) * (up + 1);
+  return clamped ? gate * up : gate / (1 + exp(-1.702 * gate)) * (up + 1);
 }
 
 /* The inverse frequency of pair i under a rotary scaling that stretches the base with the sequence's length. */

@@ -80,7 +80,7 @@ tri_status tri_ref_moe_experts_plan(tri_backend *be, const tri_moe_experts_args 
   bool mats = a->x.rows == a->out.rows && a->x.cols == a->out.cols && a->x.ld >= a->x.cols && a->out.ld >= a->out.cols;
   bool weights = a->num_experts > 0 && a->x.rows >= 0 && a->x.cols >= 0 && down->k >= 0 && up->k == a->x.cols &&
                  up->n == a->num_experts * up_n && down->n == (int64_t)a->num_experts * a->x.cols;
-  bool act = a->gated ? tri_ref_glu_ok(a->act, a->glu_limit) : a->act != TRI_ACT_SWIGLU_OAI;
+  bool act = a->gated ? tri_ref_glu_ok(a->act, a->glu_limit) : !tri_act_has_limit(a->act);
   size_t f = down->k > 0 ? (size_t)down->k : 0, h = a->x.cols > 0 ? (size_t)a->x.cols : 0;
   plan->workspace = (3 * f + 2 * h) * sizeof(double) + (f + h) * sizeof(float);
   bool types = tri_ref_weight_type_ok(up->dtype) && tri_ref_weight_type_ok(down->dtype) && a->out.dtype != TRI_I8 &&

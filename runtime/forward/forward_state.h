@@ -202,7 +202,10 @@ tri_qkv_rope_append_args tri_append_of(const tri_walk *w, const tri_layer *y);
 tri_attention_args tri_attention_of(const tri_walk *w, const tri_layer *y, const tri_batch *b);
 /* A gated or plain MLP of `units` local units: its first product, the activation after it, its second product. */
 tri_linear_args tri_up_of(const tri_walk *w, tri_mat in, const tri_weight *weight, const tri_weight *bias, int units);
-tri_glu_args tri_glu_of(const tri_walk *w, int units);
+tri_glu_args tri_glu_of(const tri_walk *w, const tri_layer *y, int units);
+/* The gates of a layer's heads, [T, heads]; and their meeting with what attention gives, a head's row at a time. */
+tri_mat tri_head_gate_of(const tri_walk *w, const tri_layer *y);
+tri_gate_rows_args tri_gated_heads_of(const tri_walk *w, const tri_layer *y);
 tri_linear_args tri_down_of(const tri_walk *w, const tri_weight *weight, const tri_weight *bias, int units);
 /* Returns whether a branch's last product adds to the stream itself, so that the norm after it moves less than half as
  * much: where nothing is to be summed over ranks or done to the result before. A record has the buffers of the other

@@ -51,12 +51,16 @@ static tri_mat narrow(tri_walk *w, const tri_layer *y) {
   return attended;
 }
 
-/* Returns what it adds. */
+/* Returns what it adds. Gates are made first: what they read may be overwritten by what attention gives. */
 static tri_mat attention(tri_walk *w, const tri_layer *y, tri_mat in) {
+  bool gated = w->f->cfg.model->attention.head_gate;
+  if (gated)
+    tri_emit_linear(w, tri_linear_of(w, in, &y->w[TRI_W_ATTENTION_GATE], &tri_no_weight, tri_head_gate_of(w, y)));
   if (w->f->cfg.model->mla.on)
     tri_walk_latent(w, y, in);
   else
     attend(w, y, in);
+  if (gated) tri_emit_gate_rows(w, tri_gated_heads_of(w, y));
   tri_mat attended = narrow(w, y), delta = tri_attention_delta_of(w);
   tri_linear_args out = tri_linear_of(w, attended, TRI_BIASED(y->w, O), delta);
   out.accumulate = tri_adds_in_place(w);

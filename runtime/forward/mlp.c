@@ -8,10 +8,11 @@
 #include "runtime/forward/forward_state.h"
 
 /* The first product, gated or not. Leaves what the second one reads. */
-static void up(tri_walk *w, tri_mat in, const tri_weight *weight, const tri_weight *bias, int units) {
+static void up(tri_walk *w, const tri_layer *y, tri_mat in, const tri_weight *weight, const tri_weight *bias,
+               int units) {
   tri_linear_args a = tri_up_of(w, in, weight, bias, units);
   if (w->f->cfg.model->mlp.gated)
-    tri_emit_gated_linear(w, (tri_gated_linear_args){.up = a, .glu = tri_glu_of(w, units)});
+    tri_emit_gated_linear(w, (tri_gated_linear_args){.up = a, .glu = tri_glu_of(w, y, units)});
   else
     tri_emit_linear(w, a);
 }
@@ -20,11 +21,12 @@ void tri_walk_mlp(tri_walk *w, const tri_layer *y, tri_mat in) {
   int units = tri_shard_units(w->f->cfg.model, &w->f->cfg.shard, y->number).count;
   tri_gated_mlp_args a = {.down = tri_down_of(w, TRI_BIASED(y->w, DOWN), units)};
   if (!w->f->cfg.model->mlp.gated) {
-    up(w, in, TRI_BIASED(y->w, UP), units);
+    up(w, y, in, TRI_BIASED(y->w, UP), units);
     tri_emit_linear(w, a.down);
     return;
   }
-  a.gated = (tri_gated_linear_args){.up = tri_up_of(w, in, TRI_BIASED(y->w, UP), units), .glu = tri_glu_of(w, units)};
+  a.gated =
+      (tri_gated_linear_args){.up = tri_up_of(w, in, TRI_BIASED(y->w, UP), units), .glu = tri_glu_of(w, y, units)};
   tri_emit_mlp(w, a);
 }
 
@@ -33,7 +35,7 @@ void tri_walk_mlp(tri_walk *w, const tri_layer *y, tri_mat in) {
  * at the same time. */
 static void shared_expert(tri_walk *w, const tri_layer *y, tri_mat in, bool accumulate) {
   int units = w->f->cfg.shard.shared_ff.count;
-  up(w, in, &y->w[TRI_W_SHARED_UP], &tri_no_weight, units);
+  up(w, y, in, &y->w[TRI_W_SHARED_UP], &tri_no_weight, units);
   tri_linear_args down = tri_down_of(w, &y->w[TRI_W_SHARED_DOWN], &tri_no_weight, units);
   down.accumulate |= accumulate;
   if (w->f->cfg.model->moe.shared_gate) {
@@ -190,7 +192,7 @@ static void experts_with_norms(tri_walk *w, const tri_layer *y, tri_mat in) {
   int units = w->f->cfg.shard.shared_ff.count;
   tri_linear_args down = tri_down_of(w, &y->w[TRI_W_SHARED_DOWN], &tri_no_weight, units);
   down.out = tri_rows(w->f->buf.delta, in.rows);
-  up(w, in, &y->w[TRI_W_SHARED_UP], &tri_no_weight, units);
+  up(w, y, in, &y->w[TRI_W_SHARED_UP], &tri_no_weight, units);
   tri_emit_linear(w, down);
   sum_and_norm(w, down.out, &y->w[TRI_W_SHARED_BRANCH_NORM]);
   experts(w, y, in);

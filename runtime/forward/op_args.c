@@ -250,11 +250,29 @@ tri_attention_args tri_attention_of(const tri_walk *w, const tri_layer *y, const
   };
 }
 
-tri_glu_args tri_glu_of(const tri_walk *w, int units) {
+tri_mat tri_head_gate_of(const tri_walk *w, const tri_layer *y) {
+  return tri_packed(w->f->buf.head_gate, w->b->num_tokens, tri_q_heads_of(w, y).count);
+}
+
+tri_gate_rows_args tri_gated_heads_of(const tri_walk *w, const tri_layer *y) {
+  tri_mat x = tri_attended_of(w, y);
+  int heads = tri_q_heads_of(w, y).count, dim = (int)tri_value_dim(w->f->cfg.model, y->number);
+  return (tri_gate_rows_args){.x = {x.data, x.rows * heads, dim, dim, x.dtype}, .gate = tri_head_gate_of(w, y).data};
+}
+
+/* Returns the activation of a layer whose limit is `own`, and *limit: that, or the model's. */
+static tri_act act_with(const tri_model_config *c, double own, float *limit) {
+  *limit = (float)(own > 0 ? own : c->moe.glu_limit);
+  return own > 0 ? TRI_ACT_SWIGLU_CLAMPED : c->mlp.act;
+}
+
+tri_glu_args tri_glu_of(const tri_walk *w, const tri_layer *y, int units) {
   const tri_forward *f = w->f;
+  float limit;
+  tri_act act = act_with(f->cfg.model, tri_layer_glu_limits(f->cfg.model, y->number).mlp, &limit);
   return (tri_glu_args){.gate_up = tri_packed(f->buf.up, w->b->num_tokens, 2 * units),
-                        .act = f->cfg.model->mlp.act,
-                        .limit = (float)f->cfg.model->moe.glu_limit,
+                        .act = act,
+                        .limit = limit,
                         .out = tri_packed(f->buf.act, w->b->num_tokens, units)};
 }
 
@@ -442,6 +460,8 @@ tri_moe_experts_args tri_experts_of(const tri_walk *w, const tri_layer *y, tri_m
   const tri_weight *up = &y->w[TRI_W_EXPERT_UP], *down = &y->w[TRI_W_EXPERT_DOWN];
   int64_t each = (int64_t)in.rows * c->moe.top_k / c->moe.num_experts; /* of all ranks' experts */
   int from = f->cfg.backend ? f->cfg.backend->rounds_fp8_experts_from : 0;
+  float limit;
+  tri_act act = act_with(c, tri_layer_glu_limits(c, y->number).experts, &limit);
   return (tri_moe_experts_args){
       .x = in,
       .weights = c->moe.scale_input ? f->ones : f->buf.expert_weights.data,
@@ -452,9 +472,9 @@ tri_moe_experts_args tri_experts_of(const tri_walk *w, const tri_layer *y, tri_m
       .down = *down,
       .up_bias = tri_vector(&y->w[TRI_W_EXPERT_UP_BIAS]),
       .down_bias = tri_vector(&y->w[TRI_W_EXPERT_DOWN_BIAS]),
-      .act = c->mlp.act,
+      .act = act,
       .gated = c->mlp.gated,
-      .glu_limit = (float)c->moe.glu_limit,
+      .glu_limit = limit,
       .accumulate = c->norm.parallel_residual || tri_adds_in_place(w),
       .rounds_rows = rounds_rows(w, up, each, from) && rounds_rows(w, down, each, from),
       .out = tri_mlp_delta_of(w),

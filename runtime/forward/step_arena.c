@@ -59,6 +59,13 @@ static int64_t most_wide(const tri_model_config *c, const tri_shard *s) {
   return most;
 }
 
+static int most_q_heads(const tri_model_config *c, const tri_shard *s) {
+  int most = 0;
+  for (int l = s->layers.first; l < s->layers.first + s->layers.count; l++)
+    if (tri_shard_q_heads(c, s, l).count > most) most = tri_shard_q_heads(c, s, l).count;
+  return most;
+}
+
 /* Experts of one data-parallel rank have its tokens' rows, those of several have all data-parallel ranks'. */
 static void add_all2all(struct table *t) {
   const tri_model_config *c = t->cfg->model;
@@ -118,6 +125,7 @@ static void add_layers(struct table *t) {
   add_all2all(t);
   add_hot(t);
   add(t, TRI_BUF_shared_gate, tokens, 1);
+  add(t, TRI_BUF_head_gate, tokens, c->attention.head_gate ? most_q_heads(c, s) : 0);
   add(t, TRI_BUF_cos, all, half);
   add(t, TRI_BUF_sin, all, half);
   add(t, TRI_BUF_local_cos, all, local_half);

@@ -47,6 +47,7 @@
   X(hot_row)                                                                                                           \
   X(host_delta)  /* what that host's experts add, where the device's write to mlp_delta or delta */                    \
   X(shared_gate) /* [T, 1] */                                                                                          \
+  X(head_gate)   /* [T, heads]: what heads' results are gated with */                                                  \
   /* of several data-parallel ranks, see tri_all2all_rows: T is then the map's and these, dp * tri_exchanged_rows */   \
   X(all2all_x)       /* [T, hidden] rows that have come */                                                             \
   X(all2all_experts) /* [T, top_k] of int32_t: where they want to go */                                                \

@@ -185,6 +185,15 @@ static tri_status add_files(tri_load_pipe *p) {
   return st;
 }
 
+/* Buffers and weights are the same memory on a host: a model that is small is read through fewer buffers, with a fourth
+ * of its bytes, as long as there are enough to keep a disk busy. */
+static void spare_memory(tri_reader_config *rc, uint64_t most_bytes) {
+  enum { FEWEST = 8 };
+  uint64_t fourth = rc->piece_bytes ? most_bytes / rc->piece_bytes / 4 : 0;
+  if (fourth < FEWEST) fourth = FEWEST;
+  if (fourth < (uint64_t)rc->num_buffers) rc->num_buffers = (int)fourth;
+}
+
 tri_status tri_load_pipe_create(tri_backend *be, const tri_checkpoint *ckpt, const tri_reader_config *io,
                                 uint64_t most_bytes, tri_load_pipe **out, tri_error *err) {
   tri_status st;
@@ -193,6 +202,7 @@ tri_status tri_load_pipe_create(tri_backend *be, const tri_checkpoint *ckpt, con
   if (!p) return tri_fail(err, TRI_NO_MEMORY, "model", "no memory to read weights");
   uint64_t pieces = rc.piece_bytes ? most_bytes / rc.piece_bytes + TRI_UPLOAD_EVENTS : 0;
   if (pieces < (uint64_t)rc.num_buffers) rc.num_buffers = (int)pieces;
+  if (be->host_memory) spare_memory(&rc, most_bytes);
   *p = (tri_load_pipe){.be = be, .ckpt = ckpt, .err = err, .piece_bytes = rc.piece_bytes};
   TRI_TRY(take_memory(p, &rc));
   p->pieces = tri_calloc((size_t)rc.num_buffers, sizeof *p->pieces);

@@ -142,14 +142,16 @@ static tri_status place(struct mapping *p, tri_weight_id id, int l, tri_weight_p
 /* Looks at the weights whose GEMMs read what norms, attention and activations leave. Routers and gates of float32 take
  * rows of any type: they are small, and no reason for a whole model to compute in float32. */
 static tri_dtype gemms_dtype(const tri_weight_map *m, int layers) {
-  static const tri_weight_id gemms[] = {TRI_W_QKV,       TRI_W_QKV_A,       TRI_W_Q_B,         TRI_W_O,
-                                        TRI_W_UP,        TRI_W_DOWN,        TRI_W_ROUTER,      TRI_W_EXPERT_UP,
-                                        TRI_W_SHARED_UP, TRI_W_SHARED_DOWN, TRI_W_SHARED_GATE, TRI_W_EXPERT_DOWN};
+  static const tri_weight_id gemms[] = {
+      TRI_W_QKV,         TRI_W_QKV_A,       TRI_W_Q_B,           TRI_W_O,         TRI_W_UP,
+      TRI_W_DOWN,        TRI_W_ROUTER,      TRI_W_EXPERT_UP,     TRI_W_SHARED_UP, TRI_W_SHARED_DOWN,
+      TRI_W_SHARED_GATE, TRI_W_EXPERT_DOWN, TRI_W_ATTENTION_GATE};
   tri_dtype type = TRI_DTYPE_COUNT;
   for (int l = 0; l < layers; l++)
     for (size_t i = 0; i < sizeof gemms / sizeof *gemms; i++) {
       const tri_weight_place *w = &m->layers[l * TRI_W_COUNT + (int)gemms[i]];
-      bool takes_any = w->dtype == TRI_F32 && (gemms[i] == TRI_W_ROUTER || gemms[i] == TRI_W_SHARED_GATE);
+      bool is_gate = gemms[i] == TRI_W_ROUTER || gemms[i] == TRI_W_SHARED_GATE || gemms[i] == TRI_W_ATTENTION_GATE;
+      bool takes_any = w->dtype == TRI_F32 && is_gate;
       if (!w->bytes || takes_any) continue;
       if (type == TRI_DTYPE_COUNT) type = w->inputs;
       if (w->inputs != type) return TRI_F32;

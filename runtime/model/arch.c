@@ -70,6 +70,7 @@
   X(smollm3)                                                                                                           \
   X(stablelm)                                                                                                          \
   X(starcoder2)                                                                                                        \
+  X(step3p5)                                                                                                           \
   X(t5)                                                                                                                \
   X(xlm_roberta)
 

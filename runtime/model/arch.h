@@ -20,10 +20,10 @@
  *   by vocabulary: EMBED, LAYER_EMBED, HEAD (rows)       by query and KV heads: QKV (rows), O (columns)
  *   by intermediate size: UP (rows; gate rows first when gated), DOWN (columns)
  *   by each expert's intermediate size: EXPERT_UP (expert below expert), EXPERT_DOWN, the same for SHARED_*
- *   by heads: Q_B, V_UP, CROSS_Q, CROSS_KV (keys above values; rows), CROSS_O, RELATIVE_BIAS (columns), K_UP
- *   replicated: norms, projections, routers, projections to latents (QKV_A), what makes and takes inputs of layers
- *   on tensor rank 0 alone: what is added before an all-reduce (O_BIAS, CROSS_O_BIAS, DOWN_BIAS, POSITIONS, TYPES) and
- *   an encoder's ends (POOLER, CLASSIFIER, DENSE1 and 2)
+ *   by heads: ATTENTION_GATE (rows), Q_B, V_UP, CROSS_Q, CROSS_KV (keys above values; rows), CROSS_O, RELATIVE_BIAS
+ * (columns), K_UP replicated: norms, projections, routers, projections to latents (QKV_A), what makes and takes inputs
+ * of layers on tensor rank 0 alone: what is added before an all-reduce (O_BIAS, CROSS_O_BIAS, DOWN_BIAS, POSITIONS,
+ * TYPES) and an encoder's ends (POOLER, CLASSIFIER, DENSE1 and 2)
  *
  * QKV_A is [q_rank + rank + rope_dim, hidden]: the queries' latent, where they have one, then that of keys and values,
  * then the key that rotates. K_UP is [rank, nope_dim] for each head: what a query is multiplied with to meet the
@@ -71,6 +71,7 @@
   X(K_NORM, LAYER, GAIN)                                                                                               \
   X(O, LAYER, LINEAR)                                                                                                  \
   X(O_BIAS, LAYER, PLAIN)                                                                                              \
+  X(ATTENTION_GATE, LAYER, PLAIN)                                                                                      \
   X(BRANCH_NORM1, LAYER, GAIN)                                                                                         \
   X(BRANCH_NORM1_BIAS, LAYER, PLAIN)                                                                                   \
   X(NORM2, LAYER, GAIN)                                                                                                \
@@ -313,6 +314,16 @@ tri_status tri_config_layer_kinds(tri_model_config *c, const tri_json *root, tri
 tri_status tri_config_no_rope_layers(tri_model_config *c, const tri_json *root, int every, tri_error *err);
 /* Every layer from `first` on in steps of `step` is LOCAL, unless layer_types has said which are. */
 void tri_config_local_layers(tri_model_config *c, const tri_json *root, int first, int step);
+
+/* For prepare, when it is known which layers are LOCAL: a key with a number, or with a list of one for each layer,
+ * which is the same for all layers of a kind. Where the key is absent or null, or there is no such layer, *global and
+ * *local stay. */
+tri_status tri_config_by_kind(tri_model_config *c, const tri_json *root, const char *key, double min, double max,
+                              double *global, double *local, tri_error *err);
+/* For prepare: the limits of layers' activations, two lists of a number for each layer; null and 0: none. Layers that
+ * are stored and left out may have numbers, too. */
+tri_status tri_config_glu_limits(tri_model_config *c, const tri_json *root, const char *experts, const char *mlp,
+                                 tri_error *err);
 
 /* Every layer from `first` on in steps of `step` is SPARSE. */
 void tri_config_sparse_layers(tri_model_config *c, int first, int step);

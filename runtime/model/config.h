@@ -27,6 +27,7 @@
 #define TRI_UNKNOWN_KEYS 256
 #define TRI_MAX_CLASS_TOKENS 16
 #define TRI_MAX_DENSE 2
+#define TRI_MAX_GLU_LIMITS 16
 
 struct tri_arch;
 
@@ -166,6 +167,7 @@ typedef struct tri_attention_config {
   bool causal;              /* a token sees those before it and itself */
   bool bidirectional;       /* of a decoder's family: it is not causal */
   bool bias, o_bias;
+  bool head_gate; /* what a head gives times sigmoid of its row of a matrix times what the layer's attention reads */
   tri_qk_norm qk_norm;
   bool has_qk_norm;     /* qk_norm has gains: for the tables */
   bool norm_values;     /* RMS of each head, without a gain */
@@ -192,7 +194,8 @@ typedef struct tri_attention_config {
   bool has_rope_mscales;        /* LongRoPE's section names the scales of cos and sin, short_mscale and long_mscale */
   bool global_no_rope;          /* of a model with a window the other layers are NO_ROPE */
   double partial_rotary_factor; /* share of each head that rotates */
-  int64_t rotary_dim;           /* the same as a number, where a family says it so */
+  double local_partial_rotary_factor; /* of LOCAL layers with a table of their own; 0: the same */
+  int64_t rotary_dim;                 /* the same as a number, where a family says it so */
   double rope_theta;
 } tri_attention_config;
 
@@ -204,6 +207,12 @@ typedef struct tri_mlp_config {
   bool gated; /* act(gate) * up */
   bool bias, no_up_bias;
 } tri_mlp_config;
+
+/* Limits of SWIGLU_CLAMPED, which a layer with such a limit has instead of the model's activation: of routed experts,
+ * and of its MLP or the expert for every token. 0: none. */
+typedef struct tri_glu_limits {
+  double experts, mlp;
+} tri_glu_limits;
 
 /* How a model ends: a decoder's logits; of an encoder, after whose states may be a pooler, act(W . pooled + b), and a
  * classifier of what is pooled or, as a token_head, of every state. A decoder that is an encoder has a classifier as
@@ -265,6 +274,9 @@ typedef struct tri_model_config {
   tri_seq2seq seq2seq;
   tri_sentence_config sentence;
   uint8_t layer_flags[TRI_MAX_LAYERS];
+  tri_glu_limits glu_limits[TRI_MAX_GLU_LIMITS]; /* those that layers have; the first is none */
+  int num_glu_limits;                            /* 0: no layer has any */
+  uint8_t layer_glu_limits[TRI_MAX_LAYERS];      /* the number of a layer's */
   bool encoder;         /* every token sees the whole sequence, and the states themselves are the result */
   bool feeds_decoder;   /* the encoder of an encoder-decoder: it has the decoder's embedding and KV blocks */
   bool multimodal;      /* the text part of a multimodal folder */

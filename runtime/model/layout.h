@@ -119,6 +119,11 @@ static inline int64_t tri_value_dim(const tri_model_config *c, int layer) {
   return c->attention.value_dim ? c->attention.value_dim : tri_layer_heads(c, layer).dim;
 }
 
+/* Returns the limits of a layer's activations. */
+static inline tri_glu_limits tri_layer_glu_limits(const tri_model_config *c, int layer) {
+  return c->glu_limits[c->layer_glu_limits[layer]];
+}
+
 /* Returns the query heads of a layer on a shard. */
 static inline tri_range tri_shard_q_heads(const tri_model_config *c, const tri_shard *s, int layer) {
   return tri_layer_has_global_heads(c, layer) ? s->global_q_heads : s->q_heads;

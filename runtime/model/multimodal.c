@@ -19,9 +19,9 @@ const char *tri_tensor_prefix(const tri_model_config *c, int i) {
 }
 
 /* Towers, what brings their states to the text part's width, and draft layers, with or without `model.` before them. */
-static const char *const others[] = {"vision_tower.",          "vision_model.", "visual.",
-                                     "multi_modal_projector.", "mm_projector.", "audio_tower.",
-                                     "embed_audio.",           "embed_vision.", "mtp."};
+static const char *const others[] = {
+    "vision_tower.",        "vision_model.", "visual.",      "multi_modal_projector.", "mm_projector.",
+    "vit_large_projector.", "audio_tower.",  "embed_audio.", "embed_vision.",          "mtp."};
 
 bool tri_tensor_is_passed_over(const tri_model_config *c, const char *name) {
   static const char model[] = "model.";
@@ -45,7 +45,8 @@ static const char of_towers[] =
     "eoa_token_index vision_start_token_id "
     "vision_end_token_id vision_token_id mm_tokens_per_image vision_soft_tokens_per_image spatial_merge_size "
     "vision_feature_layer vision_feature_select_strategy projector_hidden_act multimodal_projector_bias "
-    "projection_hidden_size ignore_index media_placeholder_token_id use_unified_vision_chunk video_placeholder";
+    "projection_hidden_size projector_bias understand_projector_stride ignore_index media_placeholder_token_id "
+    "use_unified_vision_chunk video_placeholder";
 
 struct outer {
   tri_model_config *notes;

@@ -290,13 +290,19 @@ static tri_status set_rotary_dim(const tri_model_config *c, int64_t head_dim, co
                   (long long)head_dim, TRI_MAX_ROTARY);
 }
 
+/* Returns the share of a head that a table's angles rotate where its section does not say. */
+static double partial_of(const tri_attention_config *a, const tri_rope *r) {
+  bool own = r == &a->local_rope && a->local_partial_rotary_factor > 0;
+  return own ? a->local_partial_rotary_factor : a->partial_rotary_factor;
+}
+
 /* Makes a table of a section that may be NULL, for heads of so many elements. *theta: the base where the section has
  * none, then that of the table. */
 static tri_status make_table(tri_model_config *c, const tri_json *root, const tri_json *section, const char *name,
                              bool strict, int64_t head_dim, double *theta, tri_rope *r, tri_error *err) {
   struct params p = {.theta = *theta,
                      .factor = NAN,
-                     .partial = c->attention.partial_rotary_factor,
+                     .partial = partial_of(&c->attention, r),
                      .low_freq = NAN,
                      .high_freq = NAN,
                      .original = NAN,

@@ -164,6 +164,7 @@ tri_weight_shape tri_shard_weight_shape(const tri_model_config *c, const tri_sha
     return vector(c->attention.has_qk_norm && kv_heads, c->attention.qk_norm == TRI_QK_NORM_HEAD ? d : kv_heads * d);
   case TRI_W_O: return matrix(h, q_heads * tri_value_dim(c, layer));
   case TRI_W_O_BIAS: return vector(c->attention.o_bias && adds_bias, h);
+  case TRI_W_ATTENTION_GATE: return matrix(c->attention.head_gate ? q_heads : 0, h);
   case TRI_W_UP: return matrix(up, h);
   case TRI_W_UP_BIAS: return vector(c->mlp.bias && !c->mlp.no_up_bias, up);
   case TRI_W_DOWN: return matrix(h, f);
@@ -248,7 +249,8 @@ static int64_t full_rows(const tri_model_config *c, const tri_tensor_rule *rule,
   case TRI_W_SHARED_UP: return units_of(c, rule->weight, layer);
   case TRI_W_Q_NORM: return c->attention.qk_norm == TRI_QK_NORM_HEAD ? d : heads.num * d;
   case TRI_W_K_NORM: return c->attention.qk_norm == TRI_QK_NORM_HEAD ? d : heads.num_kv * d;
-  case TRI_W_SINKS: return heads.num;
+  case TRI_W_SINKS:
+  case TRI_W_ATTENTION_GATE: return heads.num;
   case TRI_W_RELATIVE_BIAS: return c->attention.bias_buckets;
   case TRI_W_Q_B:
   case TRI_W_CROSS_Q:
@@ -277,6 +279,7 @@ tri_weight_shape tri_rule_full_shape(const tri_model_config *c, const tri_tensor
   case TRI_W_POOLER:
   case TRI_W_CLASSIFIER:
   case TRI_W_QKV:
+  case TRI_W_ATTENTION_GATE:
   case TRI_W_UP:
   case TRI_W_ROUTER:
   case TRI_W_EXPERT_UP:
@@ -435,7 +438,8 @@ tri_status tri_shard_slices(const tri_model_config *c, const tri_shard *s, const
   case TRI_W_K_NORM:
     slice.src_row = c->attention.qk_norm == TRI_QK_NORM_HEAD ? 0 : tri_shard_kv_heads(c, s, layer).first * d;
     break;
-  case TRI_W_SINKS: slice.src_row = q_heads.first; break;
+  case TRI_W_SINKS:
+  case TRI_W_ATTENTION_GATE: slice.src_row = q_heads.first; break;
   case TRI_W_RELATIVE_BIAS: slice.src_col = s->q_heads.first; break;
   case TRI_W_Q_B:
   case TRI_W_CROSS_Q:

@@ -50,6 +50,10 @@ static void check(const tri_model_config *c) {
   need(c->attention.index_topk >= 0 && c->moe.jitter >= 0 && (!c->moe.scale_input || c->moe.top_k == 1));
   if (c->attention.has_local_rope) check_rope(&c->attention.local_rope, c->attention.head_dim);
   need(!c->attention.has_local_rope || c->attention.local_rope.kind == TRI_ROPE_FIXED);
+  need(c->num_glu_limits >= 0 && c->num_glu_limits <= TRI_MAX_GLU_LIMITS);
+  for (int l = 0; l < c->num_layers; l++) need(!c->layer_glu_limits[l] || c->layer_glu_limits[l] < c->num_glu_limits);
+  for (int i = 0; i < c->num_glu_limits; i++)
+    need(c->glu_limits[i].experts >= 0 && c->glu_limits[i].mlp >= 0 && isfinite(c->glu_limits[i].experts));
   tri_shard s;
   if (tri_shard_make(c, (tri_parallel){.tp = 2, .pp = 2, .tp_rank = 1, .pp_rank = 1}, &s, NULL) != TRI_OK) return;
   for (int i = 0; i < TRI_W_COUNT * c->num_layers; i++) {

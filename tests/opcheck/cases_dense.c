@@ -288,7 +288,8 @@ void oc_case_softcap(oc *c, int i) {
 
 void oc_case_glu(oc *c, int i) {
   int rows = some_rows(c, i), f = i % 7 == 0 ? 4099 : some_width(c, i + 2);
-  tri_glu_args a = {.gate_up = oc_matrix(c, rows, 2 * f, false), .act = (tri_act)(i % 8), .limit = 7};
+  tri_glu_args a = {.gate_up = oc_matrix(c, rows, 2 * f, false), .act = (tri_act)(i % 9)};
+  a.limit = oc_glu_limit(a.act);
   a.out = oc_matrix(c, rows, f, true);
   float spread = oc_chance(c, 30) ? 30 : 2;
   for (int r = 0; r < rows; r++)
@@ -332,8 +333,9 @@ void oc_case_gated_linear(oc *c, int i) {
   a.up.bias = oc_chance(c, prompt ? 10 : 50) ? oc_normals(c, (size_t)(2 * f), 1) : NULL;
   a.up.rounds_rows = (t == TRI_I8 || rounds_for(c, &a.up.w)) && oc_chance(c, 50);
   a.up.out = a.glu.gate_up = oc_matrix(c, m, 2 * f, true);
-  a.glu.act = (tri_act)(i / 4 % 8), a.glu.limit = 7, a.glu.out = oc_matrix(c, m, f, true);
+  a.glu.act = (tri_act)(i / 4 % 9), a.glu.out = oc_matrix(c, m, f, true);
   if (prompt && oc_chance(c, 90)) a.glu.act = oc_chance(c, 50) ? TRI_ACT_SILU : TRI_ACT_GELU_TANH;
+  a.glu.limit = oc_glu_limit(a.glu.act);
   snprintf(c->what, sizeof c->what, "gated_linear %s m %d f %d k %d act %d%s%s", tri_dtype_name(t), m, f, k, a.glu.act,
            a.up.bias ? " bias" : "", a.up.rounds_rows ? " rounded rows" : "");
   /* As with tanh in a plain product. */

@@ -21,7 +21,8 @@ static int some_rows(oc *c, int i) {
 /* Rows of 16 bits with units in eights; large: so many units that tiles have twice as many weights, which takes few
  * outputs for the reference to end soon. */
 static void make_whole(oc *c, shape *s, int i) {
-  static const tri_act acts[] = {TRI_ACT_SILU, TRI_ACT_SWIGLU_OAI, TRI_ACT_GELU_TANH, TRI_ACT_QUICK_GELU};
+  static const tri_act acts[] = {TRI_ACT_SILU, TRI_ACT_SWIGLU_OAI, TRI_ACT_GELU_TANH, TRI_ACT_QUICK_GELU,
+                                 TRI_ACT_SWIGLU_CLAMPED};
   bool large = i % 16 == 13 || i % 16 == 6;
   s->whole = true;
   s->k = 8 * oc_range(c, 1, large ? 2 : 40);
@@ -32,7 +33,7 @@ static void make_whole(oc *c, shape *s, int i) {
     s->n = oc_range(c, 257, 300);
     s->m = oc_range(c, 65, 80);
   }
-  if (oc_chance(c, 90)) s->act = acts[i / 4 % 4];
+  if (oc_chance(c, 90)) s->act = acts[i / 4 % 5];
 }
 
 /* One kernel for both GEMMs takes one or two rows only with large weights. */
@@ -47,7 +48,7 @@ static void make_heavy(oc *c, shape *s) {
 static bool is_8bit(const shape *s) { return s->type == TRI_I8 || s->type == TRI_F8_E4M3; }
 
 static shape shape_of(oc *c, int i) {
-  shape s = {.type = oc_weight_type(c, i), .m = some_rows(c, i), .k = oc_range(c, 1, 200), .act = (tri_act)(i / 4 % 8)};
+  shape s = {.type = oc_weight_type(c, i), .m = some_rows(c, i), .k = oc_range(c, 1, 200), .act = (tri_act)(i / 4 % 9)};
   s.f = oc_range(c, 1, 300);
   s.n = oc_range(c, 1, 200);
   if ((s.type == TRI_BF16 || s.type == TRI_F16) && i % 16 != 1) make_whole(c, &s, i);
@@ -103,7 +104,7 @@ void oc_case_gated_mlp(oc *c, int i) {
   tri_linear_args *up = &a.gated.up, *down = &a.down;
   up->bias = oc_chance(c, 50) ? oc_normals(c, (size_t)(2 * s.f), 1) : NULL;
   up->out = a.gated.glu.gate_up = oc_matrix(c, s.m, 2 * s.f, true);
-  a.gated.glu.act = s.act, a.gated.glu.limit = 7;
+  a.gated.glu.act = s.act, a.gated.glu.limit = oc_glu_limit(s.act);
   a.gated.glu.out = down->x = matrix(c, &s, s.f, true);
   down->w = oc_weight(c, s.type, s.n, s.f);
   down->bias = oc_chance(c, 50) ? oc_normals(c, (size_t)s.n, 1) : NULL;

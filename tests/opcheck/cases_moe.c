@@ -279,7 +279,7 @@ static tri_weight moe_weight(oc *c, const oc_moe_shape *s, int n, int k) {
 void oc_moe_build(oc *c, tri_moe_experts_args *a, const oc_moe_shape *s) {
   int up_n = s->gated ? 2 * s->f : s->f;
   *a = (tri_moe_experts_args){.top_k = s->top_k, .num_experts = s->experts};
-  a->act = s->act, a->gated = s->gated, a->glu_limit = 7;
+  a->act = s->act, a->gated = s->gated, a->glu_limit = oc_glu_limit(s->act);
   a->x = oc_matrix(c, s->tokens, s->h, false);
   int32_t *ids = s->counted ? counted_choices(c, s->tokens, s->experts)
                             : some_choices(c, s->tokens, s->top_k, s->experts, s->first);
@@ -335,8 +335,9 @@ static void compare_poisoned(oc *c, const tri_moe_experts_args *a, const tri_mat
 static void shape_int8_prompt(oc *c, oc_moe_shape *s, int i) {
   s->type = TRI_I8;
   s->gated = s->whole = true;
-  static const tri_act acts[] = {TRI_ACT_SILU, TRI_ACT_SWIGLU_OAI, TRI_ACT_GELU_TANH, TRI_ACT_QUICK_GELU};
-  s->act = acts[i / 2 % 4];
+  static const tri_act acts[] = {TRI_ACT_SILU, TRI_ACT_SWIGLU_OAI, TRI_ACT_GELU_TANH, TRI_ACT_QUICK_GELU,
+                                 TRI_ACT_SWIGLU_CLAMPED};
+  s->act = acts[i / 2 % 5];
   s->h = 16 * oc_range(c, 1, 16);
   s->f = 16 * oc_range(c, 1, 16);
   s->tokens = oc_range(c, 33, 160);
@@ -381,7 +382,8 @@ static void shape_experts(oc *c, oc_moe_shape *s, int i) {
   if (i % 20 == 6) s->h = 1100, s->f = 300;                              /* sums of more than one piece */
   if (!s->counted && oc_chance(c, 40)) s->first = oc_range(c, 2, 20);
   s->act = (tri_act)(i % (s->gated ? 7 : 6));
-  if (s->act == TRI_ACT_TANH) s->act = TRI_ACT_SWIGLU_OAI; /* no experts have tanh */
+  if (s->act == TRI_ACT_TANH) /* no experts have tanh */
+    s->act = i / 7 % 2 ? TRI_ACT_SWIGLU_OAI : TRI_ACT_SWIGLU_CLAMPED;
   s->bias = oc_chance(c, 50), s->accumulate = oc_chance(c, 40);
   if (i % 12 == 7) shape_int8_prompt(c, s, i / 12);
   if (i % 24 == 19) shape_half_tiles(c, s);

@@ -6,7 +6,7 @@
 #include "tests/opcheck/opcheck.h"
 
 static void usage(void) {
-  puts("opcheck [--backend cpu] [--isa scalar|avx2|avx512|avx512vbmi] [--op NAME] [--seed N] [--cases N]\n"
+  puts("opcheck [--backend cpu] [--isa scalar|avx2|avx512|avx512vbmi|amx] [--op NAME] [--seed N] [--cases N]\n"
        "        [--threads N] [--deterministic] [--bench [--quick]]\n"
        "Compares the ops of a backend with the reference; --deterministic also demands the same bits whatever the "
        "batch\n"

@@ -137,4 +137,7 @@ int oc_bench(oc *c);
 int oc_bench_device(oc *c); /* of a backend whose memory is not the host's */
 void oc_bench_finite(oc *c, struct tri_roofline *floor);
 
+/* Returns a limit for gated activations, which of SWIGLU_CLAMPED is reached by many elements. */
+static inline float oc_glu_limit(tri_act act) { return act == TRI_ACT_SWIGLU_CLAMPED ? 0.5f : 7; }
+
 #endif

@@ -69,7 +69,7 @@ START_TEST(round_trip) {
   size_t len, twice_len;
   int count = -1;
   for (int i = 1; i <= 1000; i++) put(c, i, 128 * (i % 7 + 1), (tri_tactic_kind)(i % TRI_TACTIC_COUNT));
-  tri_tactic odd = {.shape = {1 << 24, 1, 1, TRI_F32, TRI_F32, TRI_F16, TRI_ACT_SWIGLU_OAI, 1, 1}, .ns = 1};
+  tri_tactic odd = {.shape = {1 << 24, 1, 1, TRI_F32, TRI_F32, TRI_F16, TRI_ACT_SWIGLU_CLAMPED, 1, 1}, .ns = 1};
   odd.default_ns = INT32_MAX;
   memset(odd.note, 'x', sizeof odd.note - 1);
   ck_assert_int_eq(tri_tactics_put(c, &odd), TRI_OK);

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The host's free memory as control groups limit it, from trees of files like theirs. */
+/* The host's free memory as control groups limit it, from trees of files like theirs, and pages of it. */
 #include <check.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/mem.h"
 
@@ -81,6 +83,21 @@ START_TEST(nothing_there) {
 }
 END_TEST
 
+/* One byte of each 2 MiB: pages around them would be there where the system gives huge ones. */
+START_TEST(small_pages_are_those_used) {
+  enum { HUGE = 2 << 20, BYTES = 16 * HUGE, MOST = BYTES / 4096 };
+  unsigned char there[MOST];
+  size_t page = (size_t)sysconf(_SC_PAGESIZE), resident = 0;
+  void *p = NULL;
+  ck_assert_int_eq(tri_small_pages_alloc(BYTES, &p), TRI_OK);
+  for (size_t at = 0; at < BYTES; at += HUGE) ((volatile char *)p)[at] = 1;
+  ck_assert_int_eq(mincore(p, BYTES, there), 0);
+  for (size_t i = 0; i < BYTES / page; i++) resident += there[i] & 1;
+  tri_pages_free(p, BYTES);
+  ck_assert_uint_eq(resident, BYTES / HUGE);
+}
+END_TEST
+
 Suite *suite_host_memory(void) {
   Suite *s = suite_create("host_memory");
   TCase *t = tcase_create("groups");
@@ -88,5 +105,8 @@ Suite *suite_host_memory(void) {
   tcase_add_test(t, version_2);
   tcase_add_test(t, version_1);
   tcase_add_test(t, nothing_there);
+  t = tcase_create("pages");
+  suite_add_tcase(s, t);
+  tcase_add_test(t, small_pages_are_those_used);
   return s;
 }

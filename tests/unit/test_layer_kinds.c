@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "runtime/model/arch.h"
+#include "runtime/model/layout.h"
 #include "runtime/step/limits.h"
 
 Suite *suite_layer_kinds(void);
@@ -304,6 +305,80 @@ START_TEST(values_are_shorter_than_keys) {
 }
 END_TEST
 
+/* Step-3.5's config as released, but smaller: lists go on for two draft layers. */
+#define F "\"full_attention\","
+#define S "\"sliding_attention\","
+#define STEP                                                                                                           \
+  "\"num_nextn_predict_layers\":2,\"sliding_window\":128,\"moe_num_experts\":8,\"moe_top_k\":2,"                       \
+  "\"moe_intermediate_size\":24,\"share_expert_dim\":40,\"use_head_wise_attn_gate\":true,"                             \
+  "\"layer_types\":[" F S S S F S S S S "\"sliding_attention\"]"
+#define STEP_MOE STEP ",\"moe_layers_enum\":\"3, 4,5,6,7\""
+#define OTHER(members) ",\"attention_other_setting\":{\"attention_type\":\"sliding_attention\"," members "}"
+#define THETAS "\"rope_theta\":[5e6,1e4,1e4,1e4,5e6,1e4,1e4,1e4,1e4,1e4]"
+START_TEST(kinds_of_layers_have_numbers_of_their_own) {
+  tri_model_config c =
+      accept("step3p5", STEP_MOE OTHER("\"num_attention_heads\":6,\"num_attention_groups\":3,\"head_dim\":"
+                                       "16") "," THETAS ",\"partial_rotary_factors\":[0.5,1,1,1,0.5,1,1,1,"
+                                             "1,1],\"yarn_only_types\":[\"full_attention\"],"
+                                             "\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":2,"
+                                             "\"low_freq_factor\":1,\"high_freq_factor\":32,"
+                                             "\"original_max_position_embeddings\":128},\"use_rope_"
+                                             "layers\":[],\"zero_centered\":true,\"sink\":false,"
+                                             "\"use_qk_norm\":true,\"use_mfa\":false,\"use_moe\":true,"
+                                             "\"att_impl_type\":\"GQA\","
+                                             "\"moe_router_activation\":\"sigmoid\",\"moe_router_scaling_"
+                                             "factor\":3,\"norm_expert_weight\":true,"
+                                             "\"need_fp32_gate\":true,\"moe_layer_offset\":0,\"moe_every_n_"
+                                             "layer\":1,\"max_seq_len\":512,"
+                                             "\"use_moe_router_bias\":true");
+  ck_assert_str_eq(kinds(&c), ".wwxsxxx");
+  ck_assert(tri_layer_heads(&c, 0).num == 4 && tri_layer_heads(&c, 0).num_kv == 2);
+  ck_assert(tri_layer_heads(&c, 1).num == 6 && tri_layer_heads(&c, 1).num_kv == 3);
+  ck_assert(c.attention.rope.rotary_dim == 8 && c.attention.local_rope.rotary_dim == 16);
+  ck_assert(c.attention.rope_theta == 5e6 && c.attention.local_rope_theta == 1e4);
+  ck_assert(c.attention.head_gate && c.norm.weight_offset == 1 && c.extra_layers == 2);
+  ck_assert(c.moe.scale == 3 && c.moe.choice_bias && c.moe.has_shared && c.moe.shared_size == 40);
+  c = accept("step3p5", STEP ",\"moe_layers_enum\":[7,8],\"rope_theta\":20000");
+  ck_assert_str_eq(kinds(&c), ".www.wwx");
+  ck_assert(tri_layer_heads(&c, 1).num == 4 && c.attention.local_rope_theta == 20000);
+}
+END_TEST
+
+START_TEST(layers_have_limits) {
+  tri_model_config c = accept("step3p5", STEP_MOE ",\"swiglu_limits\":[0,0,null,0,0,0,7,7,1,1],"
+                                                  "\"swiglu_limits_shared\":[0,2.5,0,0,0,0,0,16]");
+  const double experts[] = {0, 0, 0, 0, 0, 0, 7, 7}, mlp[] = {0, 2.5, 0, 0, 0, 0, 0, 16};
+  for (int l = 0; l < 8; l++) {
+    tri_glu_limits x = tri_layer_glu_limits(&c, l);
+    ck_assert_msg(x.experts == experts[l] && x.mlp == mlp[l], "layer %d: %g %g", l, x.experts, x.mlp);
+  }
+  ck_assert_int_eq(c.num_glu_limits, 4);
+  c = accept("step3p5", STEP_MOE);
+  ck_assert(!tri_layer_glu_limits(&c, 7).experts);
+  c = accept("llama", "");
+  ck_assert(!tri_layer_glu_limits(&c, 7).mlp);
+}
+END_TEST
+
+START_TEST(more_limits_than_there_is_room_for) {
+  char text[4096];
+  tri_model_config c;
+  tri_error err = {0};
+  for (int limits = TRI_MAX_GLU_LIMITS - 1; limits <= TRI_MAX_GLU_LIMITS; limits++) {
+    int n = snprintf(text, sizeof text,
+                     "{\"model_type\":\"step3p5\",\"hidden_size\":64,\"num_hidden_layers\":%d,"
+                     "\"num_attention_heads\":4,\"num_attention_groups\":2,\"head_dim\":16,"
+                     "\"vocab_size\":256,\"moe_layers_enum\":[],\"swiglu_limits\":[",
+                     limits);
+    for (int l = 0; l < limits; l++) n += snprintf(text + n, sizeof text - (size_t)n, "%s%d", l ? "," : "", l + 1);
+    snprintf(text + n, sizeof text - (size_t)n, "]}");
+    tri_status st = tri_model_config_parse(text, strlen(text), NULL, 0, (tri_config_rules){0}, &c, &err);
+    ck_assert_int_eq(st, limits < TRI_MAX_GLU_LIMITS ? TRI_OK : TRI_UNSUPPORTED);
+  }
+  ck_assert_str_eq(err.field, "swiglu_limits");
+}
+END_TEST
+
 START_TEST(experts_beside_an_mlp) {
   tri_model_config c = accept("gemma4_text", MOE4 "2");
   ck_assert_str_eq(kinds(&c), "xxxxxsxs");
@@ -362,6 +437,42 @@ static const struct {
     {"mimo_v2_flash", MIMO ",\"add_full_attention_sink_bias\":true", TRI_UNSUPPORTED, "add_full_attention_sink_bias"},
     {"mimo_v2_flash", MIMO ",\"n_shared_experts\":1", TRI_UNSUPPORTED, "n_shared_experts"},
     {"mimo_v2_flash", MIMO ",\"attention_value_scale\":0", TRI_OUT_OF_RANGE, "attention_value_scale"},
+    {"step3p5", STEP, TRI_INVALID_ARGUMENT, "moe_layers_enum"},
+    {"step3p5", STEP ",\"moe_layers_enum\":\"3;4\"", TRI_INVALID_ARGUMENT, "moe_layers_enum"},
+    {"step3p5", STEP ",\"moe_layers_enum\":\"3,,4\"", TRI_INVALID_ARGUMENT, "moe_layers_enum"},
+    {"step3p5", STEP ",\"moe_layers_enum\":\"3,10\"", TRI_OUT_OF_RANGE, "moe_layers_enum"},
+    {"step3p5", STEP ",\"moe_layers_enum\":[-1]", TRI_OUT_OF_RANGE, "moe_layers_enum"},
+    {"step3p5", STEP ",\"moe_layers_enum\":[\"3\"]", TRI_INVALID_ARGUMENT, "moe_layers_enum"},
+    {"step3p5", STEP_MOE OTHER("\"head_dim\":32"), TRI_UNSUPPORTED, "attention_other_setting"},
+    {"step3p5", STEP_MOE OTHER("\"num_attention_heads\":3"), TRI_OUT_OF_RANGE, "num_key_value_heads"},
+    {"step3p5", STEP_MOE OTHER("\"num_attention_heads\":4.5"), TRI_INVALID_ARGUMENT, "num_attention_heads"},
+    {"step3p5", STEP_MOE ",\"attention_other_setting\":[1]", TRI_INVALID_ARGUMENT, "attention_other_setting"},
+    {"step3p5", STEP_MOE ",\"attention_other_setting\":{\"attention_type\":\"full_attention\"}", TRI_UNSUPPORTED,
+     "attention_type"},
+    {"step3p5", STEP_MOE ",\"per_layer_config\":{\"0\":{\"num_attention_heads\":4}}", TRI_UNSUPPORTED,
+     "per_layer_config"},
+    {"step3p5", STEP_MOE ",\"per_layer_config\":{\"1\":{\"num_attention_heads\":6}}", TRI_UNSUPPORTED,
+     "per_layer_config"},
+    {"step3p5", STEP_MOE ",\"per_layer_config\":{\"1\":{\"sliding_window\":6}}", TRI_UNSUPPORTED, "per_layer_config"},
+    {"step3p5", STEP_MOE ",\"rope_theta\":[1e4,1e4]", TRI_INVALID_ARGUMENT, "rope_theta"},
+    {"step3p5", STEP_MOE ",\"rope_theta\":[5e6,1e4,1e4,1e4,5e5,1e4,1e4,1e4]", TRI_UNSUPPORTED, "rope_theta"},
+    {"step3p5", STEP_MOE ",\"rope_theta\":[5e6,1e4,1e4,1e4,null,1e4,1e4,1e4]", TRI_INVALID_ARGUMENT, "rope_theta"},
+    {"step3p5", STEP_MOE ",\"partial_rotary_factors\":[1,1,1,1,1,1,1,2]", TRI_OUT_OF_RANGE, "partial_rotary_factors"},
+    {"step3p5", STEP_MOE ",\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":2}", TRI_UNSUPPORTED,
+     "yarn_only_types"},
+    {"step3p5", STEP_MOE ",\"use_rope_layers\":[true,false]", TRI_UNSUPPORTED, "use_rope_layers"},
+    {"step3p5", STEP_MOE ",\"swiglu_limits\":[0,7]", TRI_INVALID_ARGUMENT, "swiglu_limits"},
+    {"step3p5", STEP_MOE ",\"swiglu_limits\":[0,0,0,0,0,0,0,-1]", TRI_OUT_OF_RANGE, "swiglu_limits"},
+    {"step3p5", STEP_MOE ",\"swiglu_limits_shared\":[0,0,0,0,0,0,0,1e-4]", TRI_OUT_OF_RANGE, "swiglu_limits_shared"},
+    {"step3p5", STEP_MOE ",\"zero_centered\":false", TRI_UNSUPPORTED, "zero_centered"},
+    {"step3p5", STEP_MOE ",\"norm_expert_weight\":false", TRI_UNSUPPORTED, "norm_expert_weight"},
+    {"step3p5", STEP_MOE ",\"sink\":true", TRI_UNSUPPORTED, "sink"},
+    {"step3p5", STEP_MOE ",\"use_mfa\":true", TRI_UNSUPPORTED, "use_mfa"},
+    {"step3p5", STEP_MOE ",\"att_impl_type\":\"MFA\"", TRI_UNSUPPORTED, "att_impl_type"},
+    {"step3p5", STEP_MOE ",\"moe_router_activation\":\"softmax\"", TRI_UNSUPPORTED, "moe_router_activation"},
+    {"step3p5", STEP_MOE ",\"moe_dynamic_exp_p\":0.9", TRI_UNSUPPORTED, "moe_dynamic_exp_p"},
+    {"llama", "\"swiglu_limits\":[0,7]", TRI_UNSUPPORTED, "swiglu_limits"},
+    {"llama", "\"use_head_wise_attn_gate\":true", TRI_UNSUPPORTED, "use_head_wise_attn_gate"},
     {"llama", "\"v_head_dim\":8", TRI_UNSUPPORTED, "v_head_dim"},
     {"llama", "\"attention_value_scale\":0.5", TRI_UNSUPPORTED, "attention_value_scale"},
     {"llama", "\"attention_k_eq_v\":true", TRI_UNSUPPORTED, "attention_k_eq_v"},
@@ -555,6 +666,9 @@ Suite *suite_layer_kinds(void) {
   tcase_add_test(c, queries_are_scaled);
   tcase_add_test(c, wrong_scales_of_queries_are_refused);
   tcase_add_test(c, heads_differ_by_kind_of_layer);
+  tcase_add_test(c, kinds_of_layers_have_numbers_of_their_own);
+  tcase_add_test(c, layers_have_limits);
+  tcase_add_test(c, more_limits_than_there_is_room_for);
   tcase_add_test(c, layers_share_keys);
   tcase_add_test(c, values_are_shorter_than_keys);
   tcase_add_test(c, experts_beside_an_mlp);

@@ -186,6 +186,7 @@ static bool place_expert(const tri_model_config *c, tri_parallel p, const tri_te
     return in_head >= 0 && owner(c->attention.num_heads, p.tp, head) == p.tp_rank;
   }
   case TRI_W_SINKS:
+  case TRI_W_ATTENTION_GATE:
     *dst_row = local(c->attention.num_heads, p.tp, row);
     return owner(c->attention.num_heads, p.tp, row) == p.tp_rank;
   default: return place_cross(c, p, rule, row, col, dst_row, dst_col);

@@ -360,6 +360,43 @@ START_TEST(a_tied_head_stays_the_embedding) {
 }
 END_TEST
 
+/* ---- int8 ---- */
+
+/* Numbers between and at halves, of each number of elements that vectors leave over, against the C library's. */
+START_TEST(int8_is_the_nearest_even) {
+  enum { MOST = 1100 };
+  float x[MOST] = {0};
+  int8_t out[MOST];
+  for (int n = 0; n <= MOST; n += n < 70 ? 1 : 103) {
+    bool same = true;
+    for (int i = 0; i < n; i++) x[i] = (float)(i % 2 ? -1 : 1) * (float)(i % 1017) / 8;
+    memset(out, 99, sizeof out);
+    tri_round_elements(out, TRI_I8, 0, x, (size_t)n, 1);
+    for (int i = 0; i < n; i++) same &= out[i] == tri_quantize_one(x[i], 1);
+    ck_assert_msg(same && (n == MOST || out[n] == 99), "%d numbers", n);
+  }
+}
+END_TEST
+
+START_TEST(the_largest_of_a_row) {
+  enum { N = 100 };
+  float x[N], max;
+  for (int at = 0; at < N; at += 9) {
+    for (int i = 0; i < N; i++) x[i] = i % 2 ? -0.5f : 0x1p-140f;
+    x[at] = -3;
+    max = 0;
+    ck_assert(tri_quantize_max(x, N, &max) && max == 3);
+    max = 4;
+    ck_assert(tri_quantize_max(x, N, &max) && max == 4);
+    x[at] = at % 2 ? NAN : -INFINITY;
+    max = 0;
+    ck_assert(!tri_quantize_max(x, N, &max) && max == (at % 2 ? 0.5f : INFINITY));
+  }
+  max = 2;
+  ck_assert(tri_quantize_max(x, 0, &max) && max == 2);
+}
+END_TEST
+
 /* ---- FP8 ---- */
 
 static void rounds_to(float x, int code) {
@@ -431,6 +468,8 @@ Suite *suite_quantized_weights(void) {
   tcase_add_test(c, a_tied_head_stays_the_embedding);
   suite_add_tcase(s, c);
   c = tcase_create("fp8");
+  tcase_add_test(c, int8_is_the_nearest_even);
+  tcase_add_test(c, the_largest_of_a_row);
   tcase_add_test(c, fp8_is_the_nearest);
   suite_add_tcase(s, c);
   c = tcase_create("option");

@@ -116,14 +116,12 @@ __device__ static inline eight_of_head eight_at(int pair, int half, int d, bool 
   return {pair + half, pair + half + (d - 2 * half) / 2, false, false};
 }
 
-/* Elements of a value, of which there are n, times a factor, and zeros after them. */
-template <typename T>
-__device__ static inline eight load_value(const T *x, const eight_of_head &at, int n, float factor) {
+/* Elements of a value, of which there are n, and zeros after them. */
+template <typename T> __device__ static inline eight load_value(const T *x, const eight_of_head &at, int n) {
   eight e = {};
   if (at.first < n) e.u = load4(x + at.first);
   if (at.second < n) e.v = load4(x + at.second);
-  return {make_float4(e.u.x * factor, e.u.y * factor, e.u.z * factor, e.u.w * factor),
-          make_float4(e.v.x * factor, e.v.y * factor, e.v.z * factor, e.v.w * factor)};
+  return e;
 }
 
 template <typename T> __device__ static inline eight load_eight(const T *x, const eight_of_head &at) {
@@ -200,7 +198,7 @@ __global__ __launch_bounds__(THREADS) static void append_kernel(tri_qkv_rope_app
   size_t begin = (size_t)head.begin, angle = (size_t)t * (size_t)head.half + (size_t)(part * 4);
   const T *row = row_of<T>(a.qkv, t) + begin;
   if (works && head.value)
-    x = load_value(row, at, tri_append_value_dim(&a), tri_append_value_scale(&a));
+    x = load_value(row, at, tri_append_value_dim(&a));
   else if (works)
     x = load_eight(row, at);
   float4 cosine = {}, sine = {};
@@ -215,6 +213,7 @@ __global__ __launch_bounds__(THREADS) static void append_kernel(tri_qkv_rope_app
   if (!works) return;
   if (at.rotates) x = rotate_eight(x, cosine, sine);
   if (scales) x = scale_eight(x, a.q_scale[t]);
+  if (head.value) x = scale_eight(x, tri_append_value_scale(&a));
   if (head.query)
     store_eight(a.qkv.data, a.qkv.dtype, (size_t)t * (size_t)a.qkv.ld + begin, at, x);
   else
@@ -253,7 +252,7 @@ __global__ static void any_append_kernel(tri_qkv_rope_append_args a) {
   float *x = heads + threadIdx.x / WARP * (size_t)d, scale = head.value ? tri_append_value_scale(&a) : 1;
   size_t begin = (size_t)head.begin, angle = (size_t)t * (size_t)head.half;
   int n = head.value ? tri_append_value_dim(&a) : d;
-  for (int i = lane; i < d; i += WARP) x[i] = i < n ? scale * load_at(a.qkv, t, begin + (size_t)i) : 0;
+  for (int i = lane; i < d; i += WARP) x[i] = i < n ? load_at(a.qkv, t, begin + (size_t)i) : 0;
   __syncwarp();
   if (head.gains) norm_head(x, d, head.gains, a.norm_kind, a.norm_eps, a.norm_weight_offset);
   if (head.half) rotate_head(x, a.rotary_dim, a.interleaved, a.cos + angle, a.sin + angle);
@@ -264,7 +263,7 @@ __global__ static void any_append_kernel(tri_qkv_rope_append_args a) {
   }
   if (a.kv_slot[t] < 0) return;
   size_t at = place_in(a.kv, a.kv_slot[t], head.own);
-  for (int i = lane; i < d; i += WARP) store_as(head.value ? a.kv.v : a.kv.k, a.kv.dtype, at + (size_t)i, x[i]);
+  for (int i = lane; i < d; i += WARP) store_as(head.value ? a.kv.v : a.kv.k, a.kv.dtype, at + (size_t)i, scale * x[i]);
 }
 
 /* ---- launches ---- */

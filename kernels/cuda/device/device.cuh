@@ -139,13 +139,15 @@ __device__ static inline float act_of(tri_act act, float x) {
   }
 }
 __device__ static inline float glu_of(tri_act act, float limit, float gate, float up) {
-  if (act != TRI_ACT_SWIGLU_OAI) return act_of(act, gate) * up;
+  bool clamped = act == TRI_ACT_SWIGLU_CLAMPED;
+  if (!clamped && act != TRI_ACT_SWIGLU_OAI) return act_of(act, gate) * up;
+  if (clamped) gate = act_of(TRI_ACT_SILU, gate);
   gate = gate > limit ? limit : gate; /* NaN stays NaN */
   if (up > limit)
     up = limit;
   else if (up < -limit)
     up = -limit;
-  return gate / (1 + expf(-1.702f * gate)) * (up + 1);
+  return clamped ? gate * up : gate / (1 + expf(-1.702f * gate)) * (up + 1);
 }
 
 __device__ static inline float *row_at(const tri_mat &m, int i) { return m.data + (size_t)i * (size_t)m.ld; }

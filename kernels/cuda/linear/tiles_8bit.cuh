@@ -226,7 +226,7 @@ __device__ static inline void finish_half(const grouped &g, const tile &t, int o
   const float *scale = scales_rows<F>(g) ? g.w_scale : NULL;
   if (scale || g.bias) scale_half<GATED>(g, t, scale, output, d);
   if (!GATED) return;
-  if (g.limit == INFINITY && g.gate_scale == 1 && g.gate_cube == 0)
+  if (g.up_limit == INFINITY && g.gate_scale == 1 && g.gate_cube == 0)
     gate_half<true>(g, output, d);
   else
     gate_half<false>(g, output, d);

@@ -56,14 +56,14 @@ __device__ static inline void find_scales(const grouped &g, const tile &t, block
   }
 }
 
-/* All activations in one formula: SILU has no limit, a scale of 1, and adds nothing to ups. A NaN stays one through
+/* All activations in one formula: SILU has no limits, a scale of 1, and adds nothing to ups. A NaN stays one through
  * the limits, as in the reference. */
 __device__ static inline float gated(const grouped &g, float gate, float up) {
   float scale = g.gate_scale;
-  gate = min_or_nan(gate, g.limit);
-  up = -min_or_nan(-min_or_nan(up, g.limit), g.limit) + g.up_offset;
+  gate = min_or_nan(gate, g.gate_limit);
+  up = -min_or_nan(-min_or_nan(up, g.up_limit), g.up_limit) + g.up_offset;
   if (g.gate_cube > 0) scale *= 1 + g.gate_cube * gate * gate;
-  return fast_swish(gate, scale) * up;
+  return min_or_nan(fast_swish(gate, scale), g.swish_limit) * up;
 }
 
 /* Turns four sums, which begin at d, into results: two with GATED, of both columns. scale: of the weights' rows, with

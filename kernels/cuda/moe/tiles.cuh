@@ -31,9 +31,10 @@ struct grouped {
   const float *x_scale;             /* of rows of 8 bits: [groups of k, ld_scale], else NULL */
   int term_rows;                    /* from a row's first term to its second */
   int ld_scale;
-  const float *bias;                  /* [num_experts * (outputs or, in pairs, 2 * outputs)] or NULL */
-  float limit, gate_scale, up_offset; /* of units: min(gate, limit) / (1 + exp(-gate_scale gate)) (up + up_offset), */
-  float gate_cube;                    /* with gate + gate_cube gate^3 in the exponent */
+  const float *bias; /* [num_experts * (outputs or, in pairs, 2 * outputs)] or NULL */
+  /* A unit is min(s, swish_limit) (u + up_offset) with s = g / (1 + exp(-gate_scale g)), g = min(gate, gate_limit) and
+   * u = clamp(up, -up_limit, up_limit); g + gate_cube g^3 in the exponent. */
+  float gate_limit, swish_limit, up_limit, gate_scale, gate_cube, up_offset;
   int splits;    /* parts of k; more than one: out has float32 sums of each, [splits, most_rows, outputs] */
   int most_rows; /* rows of the map at most: tokens * top_k */
   void *out;     /* else [rows, outputs] of 16 bits, rows ld_out elements apart */
@@ -94,13 +95,15 @@ static inline void set_form(grouped &g, const tri_weight &w) {
 
 /* Returns true where set_glu knows the activation. */
 static inline bool is_glu(tri_act act) {
-  return act == TRI_ACT_SILU || act == TRI_ACT_SWIGLU_OAI || act == TRI_ACT_QUICK_GELU || act == TRI_ACT_GELU_TANH;
+  return act == TRI_ACT_SILU || act == TRI_ACT_QUICK_GELU || act == TRI_ACT_GELU_TANH || tri_act_has_limit(act);
 }
 
 /* Says how a unit's gate and up meet: 0.5 x (1 + tanh(y)) is x / (1 + exp(-2 y)). */
 static inline void set_glu(grouped &g, tri_act act, float limit) {
   bool oai = act == TRI_ACT_SWIGLU_OAI, is_tanh = act == TRI_ACT_GELU_TANH;
-  g.limit = oai ? limit : INFINITY;
+  g.gate_limit = oai ? limit : INFINITY;
+  g.swish_limit = act == TRI_ACT_SWIGLU_CLAMPED ? limit : INFINITY;
+  g.up_limit = tri_act_has_limit(act) ? limit : INFINITY;
   g.gate_scale = oai || act == TRI_ACT_QUICK_GELU ? 1.702f : 1;
   g.gate_cube = is_tanh ? 0.044715f : 0;
   if (is_tanh) g.gate_scale = 2 * 0.79788456f;
