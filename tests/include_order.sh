@@ -15,6 +15,8 @@ check() {
       below = "base/"
       folder("base", "base/")
       folder("runtime/model", below " runtime/model/")
+      folder("runtime/grammar", below " runtime/grammar/")
+      folder("tools/grammar", below " runtime/grammar/ tools/grammar/")
       folder("text/unicode", below " text/unicode/")
       folder("text/tokenizer", below " text/unicode/ text/tokenizer/")
       folder("text/jinja", below " text/unicode/ text/jinja/")

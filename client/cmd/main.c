@@ -24,8 +24,8 @@ static const cmd_command commands[] = {
     {"doctor", NULL, "trireme-doctor", "check hosts before a cluster is started there", NULL},
     {"journal", cmd_journal, NULL, "list or remove the journals of this user's clusters", NULL},
     {"template", NULL, "trireme-template", "show the prompt that a chat template renders from messages", NULL},
-    {"grammar", NULL, "trireme-grammar", "say whether answers can be made to fit a JSON Schema", NULL},
     {"bench", bench, NULL, "measure latency and throughput", NULL},
+    {"grammar", NULL, "trireme-grammar", "say whether answers can be made to fit a JSON Schema", NULL},
     {"eval", NULL, "trireme-eval", "measure perplexity, and how far two clusters agree", NULL},
     {"keygen", cmd_keygen, NULL, "make a CURVE key pair for tcp:// endpoints", NULL},
 };

@@ -15,7 +15,7 @@ _trireme() {
   local -a path=("${COMP_WORDS[0]}" "$cmd")
   COMPREPLY=()
   if ((COMP_CWORD == 1)); then
-    mapfile -t COMPREPLY < <(compgen -W 'serve up gateway submit chat embed classify status top cancel plan pack doctor journal template bench eval keygen help --help --version' -- "$cur")
+    mapfile -t COMPREPLY < <(compgen -W 'serve up gateway submit chat embed classify status top cancel plan pack doctor journal template grammar bench eval keygen help --help --version' -- "$cur")
     return
   fi
   case $prev in
@@ -42,7 +42,7 @@ _trireme() {
   [[ $cmd =~ ^(serve|up|plan|pack|chat|eval)$ && $COMP_CWORD == 2 && $cur != -* ]] && mapfile -t COMPREPLY < <(compgen -d -- "$cur") && return
   case $cmd in
     help)
-      mapfile -t COMPREPLY < <(compgen -W 'serve up gateway submit chat embed classify status top cancel plan pack doctor journal template bench eval keygen' -- "$cur")
+      mapfile -t COMPREPLY < <(compgen -W 'serve up gateway submit chat embed classify status top cancel plan pack doctor journal template grammar bench eval keygen' -- "$cur")
       return
       ;;
     bench)
@@ -74,5 +74,5 @@ _trireme_program() {
     mapfile -t COMPREPLY < <(compgen -f -- "$cur")
   fi
 }
-complete -F _trireme_program trireme-up trireme-gateway trireme-chat trireme-plan trireme-pack trireme-doctor trireme-template \
+complete -F _trireme_program trireme-up trireme-gateway trireme-chat trireme-plan trireme-pack trireme-doctor trireme-template trireme-grammar \
   trireme-coordinator trireme-worker trireme-bench-{latency,load,stream}

@@ -43,7 +43,7 @@ function __trireme_options
     end
 end
 
-for program in trireme trireme-{up,gateway,chat,plan,pack,doctor,template,coordinator,worker,bench-latency,bench-load,bench-stream}
+for program in trireme trireme-{up,gateway,chat,plan,pack,doctor,template,grammar,coordinator,worker,bench-latency,bench-load,bench-stream}
     complete -c $program -f -n '__trireme_words | string length -q' -a '(__trireme_words)'
     complete -c $program -n 'string match -q -- "-*" (commandline -ct)' -a '(__trireme_options)'
 end

@@ -10,7 +10,7 @@ static bool may_come(const tri_configs *c, uint32_t config, int byte) {
 }
 
 /* A byte that people like to read, where there is one: no escapes, and a text's end now and then. */
-static int draw_byte(const tri_configs *c, uint32_t config, uint64_t *seed) {
+static int choose_byte(const tri_configs *c, uint32_t config, uint64_t *seed) {
   static const char *const likely[] = {"\"", "abcdefghijklmnopqrstuvwxyz", "0123456789", "{}[],:tfn-."};
   enum { TRIES = 40, KINDS = sizeof likely / sizeof *likely };
   for (int i = 0; i < TRIES; i++) {
@@ -93,10 +93,10 @@ static tri_status go_to_end(tri_configs *c, uint32_t config, tri_buf *out) {
   return st;
 }
 
-tri_status tri_grammar_instance(tri_configs *c, uint64_t *seed, size_t drawn, tri_buf *out) {
+tri_status tri_grammar_instance(tri_configs *c, uint64_t *seed, size_t random_bytes, tri_buf *out) {
   uint32_t config = tri_configs_begin(c);
-  for (size_t i = 0; i < drawn && config; i++) {
-    int byte = draw_byte(c, config, seed);
+  for (size_t i = 0; i < random_bytes && config; i++) {
+    int byte = choose_byte(c, config, seed);
     if (byte < 0) break; /* it can only end */
     uint32_t next = tri_configs_step(c, config, (uint8_t)byte);
     if (!next) break;

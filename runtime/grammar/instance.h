@@ -6,8 +6,8 @@
 #include "base/buf.h"
 #include "runtime/grammar/configurations.h"
 
-/* Draws bytes for a while, then goes the shortest way to an end. *seed is moved on. TRI_NO_CAPACITY: there is no room
- * for the configurations that it takes. */
-tri_status tri_grammar_instance(tri_configs *c, uint64_t *seed, size_t drawn, tri_buf *out);
+/* Takes random bytes, so many at most, and then the shortest way to an end. *seed is moved on. TRI_NO_CAPACITY: there
+ * is no room for the configurations that it takes. */
+tri_status tri_grammar_instance(tri_configs *c, uint64_t *seed, size_t random_bytes, tri_buf *out);
 
 #endif

@@ -107,19 +107,19 @@ static void add_inside(const tri_masks *m, const inside *in, bool is_first, uint
   for (uint32_t i = 0; i < too_long; i++) bits[t->by_len[i] / 64] &= ~(1ull << t->by_len[i] % 64);
 }
 
-/* Tokens with so many characters before the quote that the configuration behind it is `config`. */
-static void set_behind(const tri_masks *m, const uint32_t *of_chars, uint32_t config, uint32_t node, uint64_t *bits) {
+/* Tokens with so many characters before the quote that the configuration after it is `config`. */
+static void set_rests(const tri_masks *m, const uint32_t *of_chars, uint32_t config, uint32_t node, uint64_t *bits) {
   const tri_text_tokens *t = tri_vocabulary_text(m->vocabulary);
-  for (uint32_t i = t->behind->first_token[node]; i < t->behind->first_token[node + 1]; i++)
-    if (of_chars[t->chars_before[i]] == config) bits[t->behind->tokens[i] / 64] |= 1ull << t->behind->tokens[i] % 64;
+  for (uint32_t i = t->rests->first_token[node]; i < t->rests->first_token[node + 1]; i++)
+    if (of_chars[t->chars_before[i]] == config) bits[t->rests->tokens[i] / 64] |= 1ull << t->rests->tokens[i] % 64;
 }
 
-static void walk_behind(tri_masks *m, const uint32_t *of_chars, uint32_t config, uint64_t *bits) {
-  const tri_trie *t = tri_vocabulary_text(m->vocabulary)->behind;
+static void walk_rests(tri_masks *m, const uint32_t *of_chars, uint32_t config, uint64_t *bits) {
+  const tri_trie *t = tri_vocabulary_text(m->vocabulary)->rests;
   uint32_t depth = 0, i = 1;
   m->path[0] = 0;
   m->at[0] = config;
-  set_behind(m, of_chars, config, 0, bits);
+  set_rests(m, of_chars, config, 0, bits);
   while (i < t->num_nodes) {
     while (i >= t->end[m->path[depth]]) depth--;
     uint32_t next = tri_configs_step(m->configs, m->at[depth], t->byte[i]);
@@ -127,15 +127,15 @@ static void walk_behind(tri_masks *m, const uint32_t *of_chars, uint32_t config,
       i = t->end[i];
       continue;
     }
-    set_behind(m, of_chars, config, i, bits);
+    set_rests(m, of_chars, config, i, bits);
     m->path[++depth] = i;
     m->at[depth] = next;
     i++;
   }
 }
 
-/* Tokens that bring the closing quote. What is behind it may depend on the characters before it; mostly it does not. */
-static void add_behind(tri_masks *m, const inside *in, uint64_t *bits) {
+/* Tokens that bring the closing quote. What follows it may depend on the characters before it; mostly it does not. */
+static void add_rests(tri_masks *m, const inside *in, uint64_t *bits) {
   const tri_net *net = tri_configs_net(m->configs);
   uint32_t of_chars[TRI_VOCABULARY_TOKEN + 1], last = 0;
   for (uint32_t chars = 0; chars <= TRI_VOCABULARY_TOKEN; chars++) {
@@ -149,7 +149,7 @@ static void add_behind(tri_masks *m, const inside *in, uint64_t *bits) {
   for (uint32_t chars = 0; chars <= TRI_VOCABULARY_TOKEN; chars++) {
     bool is_new = of_chars[chars] && of_chars[chars] != last;
     for (uint32_t i = 0; is_new && i < chars; i++) is_new = of_chars[i] != of_chars[chars];
-    if (is_new) walk_behind(m, of_chars, of_chars[chars], bits);
+    if (is_new) walk_rests(m, of_chars, of_chars[chars], bits);
     if (is_new) last = of_chars[chars];
   }
 }
@@ -172,7 +172,7 @@ static void make(tri_masks *m, uint32_t config, uint64_t *bits) {
     if (!tri_net_state_at(tri_configs_net(m->configs), p.state)->is_text) continue;
     inside in = look_inside(m, p);
     add_inside(m, &in, is_first, bits);
-    add_behind(m, &in, bits);
+    add_rests(m, &in, bits);
     is_first = false;
   }
   if (text < num) walk(m, tri_configs_without_text(m->configs, config), bits);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A grammar as a network over bytes: rules of states with edges. Schemas, regular expressions and other sources are
- * made into one (schema.h, regex.h, gbnf.h), and configurations.h runs it.
+/* A grammar as a network over bytes: rules of states with edges. Schemas are
+ * made into one (schema.h), and configurations.h runs it.
  *
  * It is a recursive transition network (Woods, "Transition network grammars for natural language analysis", CACM 1970)
  * whose rules can count. A rule begins in its first state. An edge takes a byte of a range, a step takes none, and a
- * call takes what another rule does and goes on behind it. A rule ends in its final states.
+ * call takes what another rule does and continues after it. A rule ends in its final states.
  *
  * Each activation of a rule has a counter, which begins at 0: of characters, items or members, or the place among the
  * members of an object. Whatever leads from a state to another can have a guard, a set of counts with which it may be
@@ -90,13 +90,13 @@ uint32_t tri_net_add_range(tri_net *n, uint32_t lo, uint32_t hi); /* a guard of 
 void tri_net_add_edge(tri_net *n, uint32_t from, uint8_t lo, uint8_t hi, uint32_t to, tri_net_count count);
 void tri_net_add_step(tri_net *n, uint32_t from, uint32_t to, tri_net_count count);
 void tri_net_add_call(tri_net *n, uint32_t from, uint32_t rule, uint32_t to, tri_net_count count);
-/* Adds the bytes one after the other; returns the state behind them. The count is of the first one. */
+/* Adds the bytes one after the other; returns the state after them. The count is of the first one. */
 uint32_t tri_net_add_bytes(tri_net *n, uint32_t from, const char *bytes, size_t len, tri_net_count count);
 /* The rule may end here with these counts. A state is made final once. */
 void tri_net_set_final(tri_net *n, uint32_t state, uint32_t guard);
 /* The inside of a string of JSON (text_states.h) and its closing quote. A character adds 1 to the counter where the
  * rule's `most` is not 0, and may come with counts of `inside`; the quote may come with those of `ends`, and leads to
- * the state that is returned. `from` has no other ways, and is told from other states, as most tokens go through such
+ * the state that is returned. `from` has no other ways, and is_text: most tokens go through such states
  * (masks.h). */
 uint32_t tri_net_add_text(tri_net *n, uint32_t from, uint32_t inside, uint32_t ends);
 /* The ways of one state of text: from `from`, which stands for `at`, to those that stand for the others, but for bytes

@@ -36,7 +36,7 @@ typedef struct building {
 
 static bool may_close(const building *b, int64_t items) { return items >= b->least; }
 
-/* Items after those with a schema of their own: `behind` is after `done` items. They are counted from there. */
+/* Items after those with a schema of their own, of which there are `done`. They are counted from there. */
 static tri_status add_others(const building *b, uint32_t behind, uint32_t first, int64_t done) {
   tri_net *n = b->m->net;
   schema_set others = {0};

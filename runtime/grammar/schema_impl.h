@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The inside of the compiler of schemas, of its files alone.
  *
- * What is compiled is a conjunction: a set of schemas all of which must hold, as allOf and a $ref with others beside it
- * ask for. It is expanded into alternatives, each a set of schemas without $ref, allOf, anyOf and oneOf, and each
+ * What is compiled is a conjunction: a set of schemas all of which must hold, as allOf and a $ref with other keywords
+ * asks for. It is expanded into alternatives, each a set of schemas without $ref, allOf, anyOf and oneOf, and each
  * alternative gives a part of the rule for every type that it allows. A conjunction becomes one rule, wherever it
  * comes, so that schemas may refer to themselves. */
 #ifndef TRI_RUNTIME_GRAMMAR_SCHEMA_IMPL_H

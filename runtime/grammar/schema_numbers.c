@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Numbers: at most 19 digits before the point, 17 behind it and 3 of an exponent; with bounds no exponent. A bound is a
+/* Numbers: at most 19 digits before the point, 17 after it and 3 of an exponent; with bounds no exponent. A bound is a
  * decimal, and a number is compared with it digit by digit: while all digits are those of the bound it is tight, and
  * the next digit may not pass the bound's. */
 #include <math.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Objects. The count of an object's rule is the place of the next property that may come, so that one state stands for
- * all sets of properties that are left: property p may come with counts from the one behind the last required property
+ * all sets of properties that are left: property p may come with counts from the one after the last required property
  * before p up to p, and sets the count to p + 1. Keys are a trie, in which a byte may come with the counts of the
- * properties whose keys go on with it.
+ * properties whose keys continue with it.
  *
  * Other keys come after all properties. They are texts that are no property's key: copies of the trie's states, from
  * which other bytes lead to text. */

@@ -12,7 +12,7 @@ struct tri_vocabulary {
   size_t words;
   uint8_t *bytes; /* of all tokens */
   size_t num_bytes;
-  tri_trie trie, behind;
+  tri_trie trie, rests;
   uint64_t *inside;
   uint32_t *by_len;
   uint16_t *chars, *chars_before;
@@ -151,11 +151,11 @@ static size_t sort_tokens(tri_vocabulary *v, const tri_token_bytes *tokens, size
 static tri_status make_text(tri_vocabulary *v, const tri_token_bytes *tokens, size_t num) {
   tri_status st = TRI_OK;
   text_token *inside = tri_calloc(num ? num : 1, sizeof *inside);
-  tri_token_bytes *rests = tri_calloc(num ? num : 1, sizeof *rests);
+  tri_token_bytes *found = tri_calloc(num ? num : 1, sizeof *found);
   uint16_t *before = tri_calloc(v->size ? v->size : 1, sizeof *before);
-  if (!inside || !rests || !before) TRI_TRY(TRI_NO_MEMORY);
-  size_t num_rests = sort_tokens(v, tokens, num, inside, rests, before);
-  TRI_TRY(tri_trie_make(rests, num_rests, &v->behind));
+  if (!inside || !found || !before) TRI_TRY(TRI_NO_MEMORY);
+  size_t num_rests = sort_tokens(v, tokens, num, inside, found, before);
+  TRI_TRY(tri_trie_make(found, num_rests, &v->rests));
   if (v->text.num) qsort(inside, v->text.num, sizeof *inside, longest_first);
   v->by_len = tri_calloc(v->text.num + 1, sizeof *v->by_len);
   v->chars = tri_calloc(v->text.num + 1, sizeof *v->chars);
@@ -165,15 +165,15 @@ static tri_status make_text(tri_vocabulary *v, const tri_token_bytes *tokens, si
     v->by_len[i] = inside[i].id;
     v->chars[i] = (uint16_t)inside[i].chars;
   }
-  for (size_t i = 0; i < num_rests; i++) v->chars_before[i] = before[v->behind.tokens[i]];
+  for (size_t i = 0; i < num_rests; i++) v->chars_before[i] = before[v->rests.tokens[i]];
   v->text.inside = v->inside;
   v->text.by_len = v->by_len;
   v->text.chars = v->chars;
-  v->text.behind = &v->behind;
+  v->text.rests = &v->rests;
   v->text.chars_before = v->chars_before;
 cleanup:
   tri_free(inside);
-  tri_free(rests);
+  tri_free(found);
   tri_free(before);
   return st;
 }
@@ -232,7 +232,7 @@ cleanup:
 void tri_vocabulary_destroy(tri_vocabulary *v) {
   if (!v) return;
   tri_trie_free(&v->trie);
-  tri_trie_free(&v->behind);
+  tri_trie_free(&v->rests);
   tri_free(v->bytes);
   tri_free(v->inside);
   tri_free(v->by_len);
@@ -247,6 +247,6 @@ const tri_trie *tri_vocabulary_trie(const tri_vocabulary *v) { return &v->trie; 
 const tri_text_tokens *tri_vocabulary_text(const tri_vocabulary *v) { return &v->text; }
 
 size_t tri_vocabulary_bytes(const tri_vocabulary *v) {
-  return trie_bytes(&v->trie) + trie_bytes(&v->behind) + v->num_bytes + v->words * sizeof *v->inside +
-         v->text.num * (sizeof *v->by_len + sizeof *v->chars) + v->behind.num_tokens * sizeof *v->chars_before;
+  return trie_bytes(&v->trie) + trie_bytes(&v->rests) + v->num_bytes + v->words * sizeof *v->inside +
+         v->text.num * (sizeof *v->by_len + sizeof *v->chars) + v->rests.num_tokens * sizeof *v->chars_before;
 }

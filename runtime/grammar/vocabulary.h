@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The tokens of a vocabulary as a trie of their bytes, in which a mask is found by one walk in depth-first order.
  *
- * Node i has a byte, and its subtree ends before node end[i]: where the byte may not come, the walk goes on there. The
- * tokens that end at a node are tokens[first_token[i]] to tokens[first_token[i + 1] - 1]. Node 0 is the root, and has
- * the tokens without bytes, which no mask has.
+ * Node i has a byte, and its subtree ends before node end[i]: where the byte may not come, the walk continues there.
+ * The tokens that end at a node are tokens[first_token[i]] to tokens[first_token[i + 1] - 1]. Node 0 is the root, and
+ * has the tokens without bytes, which no mask has.
  *
  * For the inside of a string of JSON (tri_net_add_text), which most tokens are, the walk is done once here: of each
  * token that may stand inside, how many characters it has, and of each that brings a closing quote, what follows it. */
@@ -56,8 +56,8 @@ typedef struct tri_text_tokens {
   const uint16_t *chars;  /* [num]: their characters */
   uint32_t num;
   /* What follows the first closing quote of tokens that have one: its node 0 has the tokens that end with the quote. */
-  const tri_trie *behind;
-  const uint16_t *chars_before; /* [behind->num_tokens]: characters before the quote of behind->tokens */
+  const tri_trie *rests;
+  const uint16_t *chars_before; /* [rests->num_tokens]: characters before the quote of rests->tokens */
 } tri_text_tokens;
 
 const tri_text_tokens *tri_vocabulary_text(const tri_vocabulary *v);

@@ -67,7 +67,7 @@ run_fish() {
 
 # shellcheck source=/dev/null
 . "$src/client/completion/trireme.bash"
-commands='serve up gateway submit chat embed classify status top cancel plan pack doctor journal template eval keygen'
+commands='serve up gateway submit chat embed classify status top cancel plan pack doctor journal template grammar eval keygen'
 kinds='serve throughput latency load stream'
 all=$(for c in $commands; do echo "trireme $c"; done; for k in $kinds; do echo "trireme bench $k"; done; printf '%s\n' "${programs[@]}")
 listed=$(trireme --help | sed -n '/^Commands:/,/^$/s/^  \([a-z]*\) .*/\1/p' | grep -v bench | tr '\n' ' ')
