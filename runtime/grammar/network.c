@@ -18,15 +18,30 @@ typedef struct guard {
   uint32_t first, num; /* of the spans */
 } guard;
 
+typedef struct need {
+  uint32_t rule, of;
+} need;
+
+/* Bytes of a text's state that lead to the same next one. */
+enum { MAX_RUNS = 16 };
+typedef struct text_runs {
+  struct text_run {
+    uint8_t lo, hi, to;
+  } list[MAX_RUNS];
+  int num;
+} text_runs;
+
 struct tri_net {
+  text_runs runs[TRI_TEXT_STATES];
   tri_net_state *states; /* [0] of each is none */
   rule *rules;
   tri_net_arc *arcs;
   uint32_t *from; /* of each arc, while it is built */
   guard *guards;
   tri_net_span *spans;
-  uint32_t num_states, num_rules, num_arcs, num_guards, num_spans;
-  uint32_t room_states, room_rules, room_arcs, room_from, room_guards, room_spans;
+  need *needs;
+  uint32_t num_states, num_rules, num_arcs, num_guards, num_spans, num_needs;
+  uint32_t room_states, room_rules, room_arcs, room_from, room_guards, room_spans, room_needs;
   uint32_t begin;
   tri_status broken; /* by what */
 };
@@ -58,6 +73,18 @@ static bool make_room(tri_net *n, void **p, uint32_t *room, uint32_t num, size_t
 #define ROOM(n, list, num, more, most)                                                                                 \
   make_room(n, (void **)&(n)->list, &(n)->room_##list, num, more, most, sizeof *(n)->list)
 
+static void list_runs(tri_text_state at, text_runs *r) {
+  int last = TRI_TEXT_OUT;
+  for (int b = 0; b < 256; b++) {
+    int to = tri_text_next(at, (uint8_t)b);
+    if (to != TRI_TEXT_OUT && to == last)
+      r->list[r->num - 1].hi = (uint8_t)b;
+    else if (to != TRI_TEXT_OUT && r->num < MAX_RUNS)
+      r->list[r->num++] = (struct text_run){(uint8_t)b, (uint8_t)b, (uint8_t)to};
+    last = to;
+  }
+}
+
 tri_status tri_net_create(tri_net **out) {
   tri_net *n = tri_calloc(1, sizeof *n);
   if (!n) return TRI_NO_MEMORY;
@@ -66,6 +93,7 @@ tri_status tri_net_create(tri_net **out) {
     return TRI_NO_MEMORY;
   }
   n->num_states = n->num_rules = n->num_guards = 1;
+  for (int i = 0; i < TRI_TEXT_STATES; i++) list_runs((tri_text_state)i, &n->runs[i]);
   *out = n;
   return TRI_OK;
 }
@@ -78,6 +106,7 @@ void tri_net_destroy(tri_net *n) {
   tri_free(n->from);
   tri_free(n->guards);
   tri_free(n->spans);
+  tri_free(n->needs);
   tri_free(n);
 }
 
@@ -155,6 +184,11 @@ void tri_net_set_final(tri_net *n, uint32_t state, uint32_t number) {
   n->states[state].guard = number;
 }
 
+void tri_net_add_need(tri_net *n, uint32_t number, uint32_t needed) {
+  if (!number || !needed || !ROOM(n, needs, n->num_needs, 1, TRI_NET_MAX_ARCS)) return;
+  n->needs[n->num_needs++] = (need){needed, number};
+}
+
 /* ---- characters ---- */
 
 /* `left` bytes from 80 to BF, then `to`. */
@@ -229,15 +263,16 @@ void tri_net_add_characters(tri_net *n, uint32_t from, uint32_t lo, uint32_t hi,
 
 void tri_net_add_text_arcs(tri_net *n, const uint32_t states[TRI_TEXT_STATES], tri_text_state at, uint32_t from,
                            const bool *skipped, tri_net_count count) {
-  for (int lo = 0; lo < 256;) {
-    tri_text_state to = tri_text_next(at, (uint8_t)lo);
-    bool leave = to == TRI_TEXT_OUT || (skipped && skipped[lo]);
-    int hi = lo;
-    while (hi < 255 && tri_text_next(at, (uint8_t)(hi + 1)) == to && !(skipped && skipped[hi + 1])) hi++;
-    if (leave) hi = lo;
-    if (!leave)
-      tri_net_add_edge(n, from, (uint8_t)lo, (uint8_t)hi, states[to], at == TRI_TEXT_BEFORE ? count : TRI_NET_ANY);
-    lo = hi + 1;
+  tri_net_count own = at == TRI_TEXT_BEFORE ? count : TRI_NET_ANY;
+  for (int i = 0; i < n->runs[at].num; i++) {
+    struct text_run r = n->runs[at].list[i];
+    for (int lo = r.lo, hi; lo <= r.hi; lo = hi + 1) {
+      bool leave = skipped && skipped[lo];
+      hi = leave ? lo : r.hi;
+      for (int b = lo; skipped && !leave && b <= r.hi && hi == r.hi; b++)
+        if (skipped[b]) hi = b - 1;
+      if (!leave) tri_net_add_edge(n, from, (uint8_t)lo, (uint8_t)hi, states[r.to], own);
+    }
   }
 }
 
@@ -277,77 +312,170 @@ static tri_status sort_arcs(tri_net *n) {
   return TRI_OK;
 }
 
-/* States that are reached from a rule's first one before a byte is taken. */
-typedef struct reach {
-  uint32_t *list;
-  uint8_t *seen; /* [states]: 1 with the count of the beginning alone, 2 with any */
-  uint32_t num;
-} reach;
+/* Numbers of arcs by what they lead to: at[first[i]] to at[first[i + 1] - 1]. */
+typedef struct arc_index {
+  uint32_t *first, *at;
+} arc_index;
 
-static void reach_state(reach *r, uint32_t state, uint8_t how) {
-  if (r->seen[state] >= how) return;
-  r->seen[state] = how;
-  r->list[r->num++] = state;
+typedef uint32_t key_of(const tri_net_arc *a);
+static uint32_t key_to(const tri_net_arc *a) { return a->to; }
+static uint32_t key_rule(const tri_net_arc *a) { return a->kind == TRI_NET_CALL ? a->rule : 0; }
+
+/* keys: below this. */
+static bool make_index(const tri_net *n, uint32_t keys, key_of *key, arc_index *out) {
+  out->first = tri_calloc((size_t)keys + 2, sizeof *out->first);
+  out->at = tri_malloc(n->num_arcs ? n->num_arcs : 1, sizeof *out->at);
+  if (!out->first || !out->at) return false;
+  uint32_t *next = out->first + 1; /* where the next one of a key goes */
+  for (uint32_t i = 0; i < n->num_arcs; i++) next[key(&n->arcs[i]) + 1]++;
+  for (uint32_t i = 1; i <= keys; i++) next[i] += next[i - 1];
+  for (uint32_t i = 0; i < n->num_arcs; i++) out->at[next[key(&n->arcs[i])]++] = i;
+  return true;
 }
 
-/* A state may come twice, as more counts are reached. */
-static void reach_all(const tri_net *n, reach *r, uint32_t first) {
-  for (uint32_t i = 0; i < r->num; i++) r->seen[r->list[i]] = 0;
-  r->num = 0;
-  reach_state(r, first, 1);
-  for (uint32_t i = 0; i < r->num; i++) {
-    const tri_net_state *s = &n->states[r->list[i]];
-    uint8_t how = r->seen[r->list[i]];
-    for (const tri_net_arc *a = n->arcs + s->first_arc; a < n->arcs + s->first_arc + s->num_arcs; a++) {
-      bool open = how == 2 || tri_net_allows(n, a->guard, 0);
-      if (a->kind == TRI_NET_EDGE || !open || (a->kind == TRI_NET_CALL && !n->rules[a->rule].is_empty)) continue;
-      reach_state(r, a->to, a->action == TRI_NET_KEEP ? how : 2);
-    }
+static void free_index(arc_index *x) {
+  tri_free(x->first);
+  tri_free(x->at);
+}
+
+/* What finish works with. Each state and each arc is looked at a limited number of times. */
+typedef struct finishing {
+  tri_net *n;
+  uint32_t *from;           /* [arcs] */
+  arc_index to_state, call; /* arcs by the state behind them, calls by their rule */
+  uint8_t *mark;            /* [states] */
+  uint32_t *todo;           /* [2 * states]: each state comes at most twice */
+  uint32_t num_todo;
+  uint32_t *unmet;   /* [rules]: needs that have no end so far */
+  uint32_t *by_rule; /* [rules]: the first of the needs of this rule, plus 1 */
+  uint32_t *next;    /* [needs]: the next one of the same rule, plus 1 */
+  uint8_t *waits;    /* [rules]: its first state is alive but for needs */
+} finishing;
+
+static void mark_state(finishing *f, uint32_t state, uint8_t mark) {
+  if (f->mark[state] >= mark) return;
+  f->mark[state] = mark;
+  f->todo[f->num_todo++] = state;
+}
+
+/* ---- what leads nowhere ---- */
+
+static bool leads_to_end(const finishing *f, const tri_net_arc *a) {
+  return f->mark[a->to] && (a->kind != TRI_NET_CALL || f->mark[f->n->rules[a->rule].first]);
+}
+
+/* A rule has no end, and so its first state none, before all that it needs has one. */
+static void mark_alive(finishing *f, uint32_t state) {
+  uint32_t owner = f->n->states[state].rule;
+  f->waits[owner] |= f->n->rules[owner].first == state;
+  if (f->n->rules[owner].first != state || !f->unmet[owner]) mark_state(f, state, 1);
+}
+
+static void look_back(finishing *f, const arc_index *x, uint32_t key) {
+  for (uint32_t i = x->first[key]; i < x->first[key + 1]; i++)
+    if (leads_to_end(f, &f->n->arcs[x->at[i]])) mark_alive(f, f->from[x->at[i]]);
+}
+
+static void look_at_needs(finishing *f, uint32_t number) {
+  for (uint32_t i = f->by_rule[number]; i; i = f->next[i - 1]) {
+    uint32_t of = f->n->needs[i - 1].of;
+    if (!--f->unmet[of] && f->waits[of]) mark_state(f, f->n->rules[of].first, 1);
   }
 }
 
-static void find_empty(tri_net *n, reach *r) {
-  for (bool more = true; more;) {
-    more = false;
-    for (uint32_t i = 1; i < n->num_rules; i++) {
-      if (n->rules[i].is_empty) continue;
-      reach_all(n, r, n->rules[i].first);
-      for (uint32_t k = 0; k < r->num && !n->rules[i].is_empty; k++) {
-        const tri_net_state *s = &n->states[r->list[k]];
-        n->rules[i].is_empty = s->is_final && (r->seen[r->list[k]] == 2 || tri_net_allows(n, s->guard, 0));
-      }
-      more = more || n->rules[i].is_empty;
-    }
+static void list_needs(finishing *f) {
+  for (uint32_t i = 0; i < f->n->num_needs; i++) {
+    need own = f->n->needs[i];
+    f->unmet[own.of]++;
+    f->next[i] = f->by_rule[own.rule];
+    f->by_rule[own.rule] = i + 1;
+  }
+}
+
+/* Marks states that may end their rule, or from which a way leads to one that does, whatever counts are. */
+static void find_alive(finishing *f) {
+  tri_net *n = f->n;
+  list_needs(f);
+  for (uint32_t s = 1; s < n->num_states; s++)
+    if (n->states[s].is_final) mark_alive(f, s);
+  for (uint32_t i = 0; i < f->num_todo; i++) {
+    uint32_t state = f->todo[i], owner = n->states[state].rule;
+    look_back(f, &f->to_state, state);
+    if (n->rules[owner].first != state) continue;
+    look_back(f, &f->call, owner);
+    look_at_needs(f, owner);
+  }
+}
+
+/* Makes ways that lead to no end unusable, so that no byte goes there: they stay in their places until `squeeze`. */
+static void mark_dead(finishing *f) {
+  for (uint32_t i = 0; i < f->n->num_arcs; i++)
+    if (!leads_to_end(f, &f->n->arcs[i])) f->n->arcs[i].to = 0;
+  for (uint32_t i = 1; i < f->n->num_rules; i++) f->n->rules[i].is_alive = f->mark[f->n->rules[i].first];
+}
+
+static void squeeze(tri_net *n) {
+  for (uint32_t s = 1; s < n->num_states; s++) {
+    tri_net_state *at = &n->states[s];
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < at->num_arcs; i++)
+      if (n->arcs[at->first_arc + i].to) n->arcs[at->first_arc + kept++] = n->arcs[at->first_arc + i];
+    at->num_arcs = kept;
+  }
+}
+
+/* ---- rules that call themselves before a byte is taken ---- */
+
+/* Marks of states that are reached before a byte: 1 with the count of the beginning alone, 2 with any. */
+static void go_without_byte(finishing *f, uint32_t number) {
+  const tri_net *n = f->n;
+  const tri_net_arc *a = &n->arcs[number];
+  uint8_t how = f->mark[f->from[number]];
+  if (!how || !a->to || a->kind == TRI_NET_EDGE || (a->kind == TRI_NET_CALL && !n->rules[a->rule].is_empty)) return;
+  if (how == 1 && !tri_net_allows(n, a->guard, 0)) return;
+  mark_state(f, a->to, a->action == TRI_NET_KEEP ? how : 2);
+}
+
+static void look_at_end(finishing *f, uint32_t state) {
+  tri_net *n = f->n;
+  const tri_net_state *s = &n->states[state];
+  rule *r = &n->rules[s->rule];
+  if (r->is_empty || !s->is_final || (f->mark[state] == 1 && !tri_net_allows(n, s->guard, 0))) return;
+  r->is_empty = true;
+  for (uint32_t i = f->call.first[s->rule]; i < f->call.first[s->rule + 1]; i++) go_without_byte(f, f->call.at[i]);
+}
+
+/* A state may come twice, as more counts are reached. */
+static void reach_all(finishing *f) {
+  tri_net *n = f->n;
+  memset(f->mark, 0, n->num_states);
+  f->num_todo = 0;
+  for (uint32_t i = 1; i < n->num_rules; i++) mark_state(f, n->rules[i].first, 1);
+  for (uint32_t i = 0; i < f->num_todo; i++) {
+    const tri_net_state *s = &n->states[f->todo[i]];
+    for (uint32_t a = s->first_arc; a < s->first_arc + s->num_arcs; a++) go_without_byte(f, a);
+    look_at_end(f, f->todo[i]);
   }
 }
 
 /* The rules that each rule may call before a byte is taken: called[first[i]] to called[first[i + 1] - 1]. */
 typedef struct first_calls {
   uint32_t *first, *called;
-  uint32_t num, room;
 } first_calls;
 
-static tri_status list_first_calls(const tri_net *n, reach *r, first_calls *f) {
-  for (uint32_t i = 0; i < n->num_rules; i++) {
-    f->first[i] = f->num;
-    if (i) reach_all(n, r, n->rules[i].first);
-    for (uint32_t k = 0; i && k < r->num; k++) {
-      const tri_net_state *s = &n->states[r->list[k]];
-      for (uint32_t a = s->first_arc; a < s->first_arc + s->num_arcs; a++) {
-        if (n->arcs[a].kind != TRI_NET_CALL) continue;
-        if (f->num == f->room) {
-          uint32_t room = f->room ? 2 * f->room : 64;
-          uint32_t *grown = tri_grow(f->called, f->room, room, sizeof *grown);
-          if (!grown) return TRI_NO_MEMORY;
-          f->called = grown;
-          f->room = room;
-        }
-        f->called[f->num++] = n->arcs[a].rule;
-      }
-    }
-  }
-  f->first[n->num_rules] = f->num;
-  return TRI_OK;
+static bool is_first_call(const finishing *f, uint32_t number) {
+  const tri_net_arc *a = &f->n->arcs[number];
+  return a->to && a->kind == TRI_NET_CALL && f->mark[f->from[number]];
+}
+
+static void list_first_calls(const finishing *f, first_calls *c) {
+  const tri_net *n = f->n;
+  uint32_t *next = c->first + 1;
+  for (uint32_t i = 0; i < n->num_arcs; i++)
+    if (is_first_call(f, i)) next[n->states[f->from[i]].rule + 1]++;
+  for (uint32_t i = 1; i <= n->num_rules; i++) next[i] += next[i - 1];
+  for (uint32_t i = 0; i < n->num_arcs; i++)
+    if (is_first_call(f, i)) c->called[next[n->states[f->from[i]].rule]++] = n->arcs[i].rule;
 }
 
 /* Returns whether there is no way from a rule to itself, by a search in depth. stack: [rules]. */
@@ -375,79 +503,84 @@ static bool is_free_of_cycles(tri_net *n, const first_calls *f, uint32_t *stack,
   return true;
 }
 
-static tri_status check_cycles(tri_net *n, tri_error *err) {
+static tri_status check_cycles(finishing *f, tri_error *err) {
+  tri_net *n = f->n;
   tri_status st = TRI_OK;
-  reach r = {0};
-  first_calls f = {0};
+  first_calls c = {0};
   uint32_t *stack = tri_calloc(n->num_rules, sizeof *stack), *next = tri_calloc(n->num_rules, sizeof *next);
-  r.list = tri_calloc((size_t)n->num_states * 2, sizeof *r.list);
-  r.seen = tri_calloc(n->num_states, 1);
-  f.first = tri_calloc((size_t)n->num_rules + 1, sizeof *f.first);
-  if (!stack || !next || !r.list || !r.seen || !f.first) st = TRI_NO_MEMORY;
-  if (st == TRI_OK) find_empty(n, &r);
-  if (st == TRI_OK) st = list_first_calls(n, &r, &f);
-  if (st == TRI_OK && !is_free_of_cycles(n, &f, stack, next))
+  c.first = tri_calloc((size_t)n->num_rules + 2, sizeof *c.first);
+  c.called = tri_malloc(n->num_arcs ? n->num_arcs : 1, sizeof *c.called);
+  if (!stack || !next || !c.first || !c.called) TRI_TRY(TRI_NO_MEMORY);
+  reach_all(f);
+  list_first_calls(f, &c);
+  if (!is_free_of_cycles(n, &c, stack, next))
     st = tri_fail(err, TRI_UNSUPPORTED, "", "a rule begins with itself, so that it has no beginning");
+cleanup:
   tri_free(stack);
   tri_free(next);
-  tri_free(r.list);
-  tri_free(r.seen);
-  tri_free(f.first);
-  tri_free(f.called);
+  tri_free(c.first);
+  tri_free(c.called);
   return st;
 }
 
-/* ---- what leads nowhere ---- */
-
-/* One round over all states: a state is alive that may end its rule, or from which a way leads to one that is. Returns
- * whether any was found. */
-static bool find_alive(const tri_net *n, bool *alive) {
-  bool found = false;
-  for (uint32_t s = n->num_states - 1; s; s--) {
-    const tri_net_state *at = &n->states[s];
-    bool now = alive[s] || at->is_final;
-    for (uint32_t i = at->first_arc; i < at->first_arc + at->num_arcs && !now; i++)
-      now = alive[n->arcs[i].to] && (n->arcs[i].kind != TRI_NET_CALL || alive[n->rules[n->arcs[i].rule].first]);
-    found = found || now != alive[s];
-    alive[s] = now;
-  }
-  return found;
+static bool finishing_make(finishing *f) {
+  tri_net *n = f->n;
+  f->from = tri_malloc(n->num_arcs ? n->num_arcs : 1, sizeof *f->from);
+  f->mark = tri_calloc(n->num_states, 1);
+  f->todo = tri_malloc((size_t)n->num_states * 2, sizeof *f->todo);
+  f->unmet = tri_calloc(n->num_rules, sizeof *f->unmet);
+  f->by_rule = tri_calloc(n->num_rules, sizeof *f->by_rule);
+  f->next = tri_calloc((size_t)n->num_needs + 1, sizeof *f->next);
+  f->waits = tri_calloc(n->num_rules, 1);
+  if (!f->unmet || !f->by_rule || !f->next || !f->waits) return false;
+  if (!f->from || !f->mark || !f->todo || !make_index(n, n->num_states, key_to, &f->to_state) ||
+      !make_index(n, n->num_rules, key_rule, &f->call))
+    return false;
+  for (uint32_t s = 1; s < n->num_states; s++)
+    for (uint32_t i = 0; i < n->states[s].num_arcs; i++) f->from[n->states[s].first_arc + i] = s;
+  return true;
 }
 
-/* Takes ways away that lead to no end, whatever counts are, so that no byte leads there. */
-static tri_status trim(tri_net *n) {
-  bool *alive = tri_calloc(n->num_states, sizeof *alive);
-  if (!alive) return TRI_NO_MEMORY;
-  while (find_alive(n, alive)) continue;
-  for (uint32_t s = 1; s < n->num_states; s++) {
-    tri_net_state *at = &n->states[s];
-    uint32_t kept = 0;
-    for (uint32_t i = 0; i < at->num_arcs; i++) {
-      const tri_net_arc *a = &n->arcs[at->first_arc + i];
-      if (!alive[a->to] || (a->kind == TRI_NET_CALL && !alive[n->rules[a->rule].first])) continue;
-      n->arcs[at->first_arc + kept++] = *a;
-    }
-    at->num_arcs = kept;
-  }
-  for (uint32_t i = 1; i < n->num_rules; i++) n->rules[i].is_alive = alive[n->rules[i].first];
-  tri_free(alive);
-  return TRI_OK;
+static tri_status check_and_trim(tri_net *n, uint32_t whole, tri_error *err) {
+  tri_status st = TRI_OK;
+  finishing f = {.n = n};
+  if (!finishing_make(&f)) TRI_TRY(TRI_NO_MEMORY);
+  find_alive(&f);
+  mark_dead(&f);
+  if (!n->rules[whole].is_alive) TRI_TRY(tri_fail(err, TRI_INVALID_ARGUMENT, "", "nothing fits it"));
+  TRI_TRY(check_cycles(&f, err));
+  squeeze(n);
+cleanup:
+  tri_free(f.from);
+  tri_free(f.mark);
+  tri_free(f.todo);
+  tri_free(f.unmet);
+  tri_free(f.by_rule);
+  tri_free(f.next);
+  tri_free(f.waits);
+  free_index(&f.to_state);
+  free_index(&f.call);
+  return st;
+}
+
+tri_status tri_net_check(const tri_net *n, tri_error *err) {
+  if (n->broken != TRI_TOO_LARGE) return n->broken;
+  return tri_fail(err, TRI_TOO_LARGE, "",
+                  "it becomes more than %d states, %d rules, %d ways between states or %d limits of counts",
+                  TRI_NET_MAX_STATES, TRI_NET_MAX_RULES, TRI_NET_MAX_ARCS, TRI_NET_MAX_SPANS);
 }
 
 tri_status tri_net_finish(tri_net *n, uint32_t whole, tri_error *err) {
   if (n->broken == TRI_OK && !whole) n->broken = TRI_INTERNAL;
-  if (n->broken == TRI_TOO_LARGE)
-    return tri_fail(err, TRI_TOO_LARGE, "",
-                    "it becomes more than %d states, %d rules, %d ways between states or %d limits of counts",
-                    TRI_NET_MAX_STATES, TRI_NET_MAX_RULES, TRI_NET_MAX_ARCS, TRI_NET_MAX_SPANS);
-  if (n->broken != TRI_OK) return n->broken;
+  TRI_CHECK(tri_net_check(n, err));
   TRI_CHECK(sort_arcs(n));
-  TRI_CHECK(trim(n));
-  if (!n->rules[whole].is_alive) return tri_fail(err, TRI_INVALID_ARGUMENT, "", "nothing fits it");
-  TRI_CHECK(check_cycles(n, err));
+  TRI_CHECK(check_and_trim(n, whole, err));
   n->begin = n->rules[whole].first;
   return TRI_OK;
 }
+
+bool tri_net_has_end(const tri_net *n, uint32_t number) { return n->rules[number].is_alive; }
+uint32_t tri_net_num_arcs(const tri_net *n) { return n->num_arcs; }
 
 /* ---- reading ---- */
 

@@ -106,17 +106,23 @@ void tri_net_add_text_arcs(tri_net *n, const uint32_t states[TRI_TEXT_STATES], t
 /* One character of UTF-8 from `lo` to `hi` (code points, no surrogates among them), as bytes. The count is of its first
  * byte. */
 void tri_net_add_characters(tri_net *n, uint32_t from, uint32_t lo, uint32_t hi, uint32_t to, tri_net_count count);
+/* A rule has no end unless another one has, as the value of a key that must come; guards do not tell that. */
+void tri_net_add_need(tri_net *n, uint32_t rule, uint32_t needed);
 /* What begins: `rule` is the whole. Checks that no rule calls itself before a byte is taken, and puts arcs in their
  * order; TRI_TOO_LARGE, TRI_NO_MEMORY: something could not be added; TRI_UNSUPPORTED: a rule that calls itself first;
  * TRI_INVALID_ARGUMENT: no end can be reached. Ways that lead to no end are taken away. */
 tri_status tri_net_finish(tri_net *n, uint32_t rule, tri_error *err);
 
-/* Where an outside limit of work is to be kept, as of time: returns false from the moment when anything failed. */
+/* Returns false from the moment when anything failed, so that a caller can leave off. */
 bool tri_net_is_whole(const tri_net *n);
+/* Returns what failed so far, with its words where a limit is reached: that of tri_net_finish, before it. */
+tri_status tri_net_check(const tri_net *n, tri_error *err);
+uint32_t tri_net_num_arcs(const tri_net *n); /* that were added */
 
 /* ---- reading, after tri_net_finish ---- */
 
-uint32_t tri_net_begin(const tri_net *n); /* the first state of the whole */
+uint32_t tri_net_begin(const tri_net *n);              /* the first state of the whole */
+bool tri_net_has_end(const tri_net *n, uint32_t rule); /* false: no bytes are ever all of it */
 const tri_net_state *tri_net_state_at(const tri_net *n, uint32_t state);
 const tri_net_arc *tri_net_arcs_of(const tri_net *n, const tri_net_state *s);
 uint32_t tri_net_most(const tri_net *n, uint32_t rule);

@@ -3,8 +3,10 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/text.h"
 #include "runtime/grammar/schema_impl.h"
 
@@ -68,11 +70,27 @@ tri_status schema_fail(const schema_maker *m, tri_status st, const tri_json *nod
   return tri_fail(m->err, st, field, "%s", message);
 }
 
+/* ---- work ---- */
+
+enum { STEPS_OF_ARC = 6, STEPS_OF_RULE = 40, STEPS_OF_NODE = 100, STEPS_OF_KEYWORD = 60 };
+
+tri_status schema_work(schema_maker *m, size_t steps) {
+  uint32_t arcs = tri_net_num_arcs(m->net);
+  m->work += steps + (uint64_t)(arcs - m->arcs) * STEPS_OF_ARC;
+  m->arcs = arcs;
+  if (m->work > m->most_work)
+    return schema_fail(m, TRI_TIMEOUT, m->at, NULL, "the schema takes too long to compile: more than %llu steps",
+                       (unsigned long long)m->most_work);
+  return tri_net_check(m->net, m->err);
+}
+
 /* ---- sets ---- */
 
 tri_status schema_set_add(schema_maker *m, schema_set *set, const tri_json *node) {
   for (size_t i = 0; i < set->num; i++)
-    if (set->nodes[i] == node) return TRI_OK;
+    if (set->nodes[i] == node) return schema_work(m, 1 + i / 8);
+  if (set->num == TRI_SCHEMA_MAX_SET)
+    return schema_fail(m, TRI_TOO_LARGE, m->at, NULL, "more than %d schemas must hold at once", TRI_SCHEMA_MAX_SET);
   if (set->num == set->room) {
     size_t room = set->room ? 2 * set->room : 4;
     const tri_json **grown = tri_arena_alloc(m->arena, room, sizeof *grown);
@@ -82,7 +100,7 @@ tri_status schema_set_add(schema_maker *m, schema_set *set, const tri_json *node
     set->room = room;
   }
   set->nodes[set->num++] = node;
-  return TRI_OK;
+  return schema_work(m, 2 + set->num / 8);
 }
 
 static bool is_true(const tri_json *node) {
@@ -94,16 +112,6 @@ static bool is_true(const tri_json *node) {
 bool schema_is_false(const tri_json *node) {
   bool value = true;
   return tri_json_as_bool(node, &value) && !value;
-}
-
-static bool same_set(const schema_set *a, const schema_set *b) {
-  if (a->num != b->num) return false;
-  for (size_t i = 0; i < a->num; i++) {
-    bool found = false;
-    for (size_t k = 0; k < b->num && !found; k++) found = a->nodes[i] == b->nodes[k];
-    if (!found) return false;
-  }
-  return true;
 }
 
 /* ---- keywords ---- */
@@ -123,7 +131,7 @@ static tri_status check_keyword(void *ctx, const char *key, const tri_json *valu
   (void)value;
   if (!strcmp(key, "uniqueItems") && tri_json_as_bool(value, &is_unique) && is_unique)
     return schema_fail(m, TRI_UNSUPPORTED, node, key, "uniqueItems cannot be kept");
-  if (tri_has_word(kept, key) || tri_has_word(without_effect, key) || !strncmp(key, "x-", 2)) return TRI_OK;
+  if (!strncmp(key, "x-", 2) || tri_has_word(kept, key) || tri_has_word(without_effect, key)) return TRI_OK;
   return schema_fail(m, TRI_UNSUPPORTED, node, key, "the keyword %.60s cannot be kept", key);
 }
 
@@ -174,13 +182,14 @@ static int type_named(const char *name) {
 }
 
 /* The types that a schema allows; a number may be an integer. */
-static tri_status types_of(const schema_maker *m, const tri_json *node, int *types) {
+static tri_status types_of(schema_maker *m, const tri_json *node, int *types) {
   const tri_json *t = tri_json_get(node, "type");
   bool nullable = false;
   *types = ALL_TYPES;
   if (!t) return TRI_OK;
   size_t num = tri_json_kind_of(t) == TRI_JSON_ARRAY ? tri_json_size(t) : 1;
   *types = 0;
+  TRI_CHECK(schema_work(m, 4 * num));
   for (size_t i = 0; i < num; i++) {
     const char *name = tri_json_as_str(tri_json_kind_of(t) == TRI_JSON_ARRAY ? tri_json_at(t, i) : t, NULL);
     int type = name ? type_named(name) : 0;
@@ -222,14 +231,15 @@ static const tri_json *value_at(const tri_json *list, bool is_const, size_t i) {
 }
 
 /* Whether a value is one of those that a schema names, or it names none. */
-static bool is_named(const schema_maker *m, const tri_json *node, const tri_json *value) {
+static tri_status is_named(schema_maker *m, const tri_json *node, const tri_json *value, bool *found) {
   size_t num;
-  bool is_const, found = false;
+  bool is_const;
   tri_status st;
   const tri_json *list = values_of(m, node, &num, &is_const, &st);
-  if (!list) return true;
-  for (size_t i = 0; i < num && !found; i++) found = schema_equal(value_at(list, is_const, i), value);
-  return found;
+  *found = !list;
+  TRI_CHECK(st);
+  for (size_t i = 0; i < num && !*found; i++) TRI_CHECK(schema_is_equal(m, value_at(list, is_const, i), value, found));
+  return TRI_OK;
 }
 
 static const char value_keywords[] =
@@ -258,8 +268,11 @@ static tri_status add_named(schema_maker *m, const schema_set *set, size_t first
   }
   for (size_t i = 0; i < num; i++) {
     const tri_json *value = value_at(list, is_const, i);
-    bool fits = both_types(types, schema_type_of(value)) != 0;
-    for (size_t k = 0; k < set->num && fits; k++) fits = is_named(m, set->nodes[k], value);
+    int own = schema_type_of(value);
+    bool fits = types & own || (own == INTEGER_TYPE && types & NUMBER_TYPE);
+    for (size_t k = 0; k < set->num && fits; k++)
+      if (k != first) TRI_CHECK(is_named(m, set->nodes[k], value, &fits));
+    TRI_CHECK(schema_work(m, 10));
     if (!fits) continue;
     uint32_t end;
     TRI_CHECK(schema_literal(m, from, value, &end));
@@ -274,11 +287,10 @@ static tri_status add_named(schema_maker *m, const schema_set *set, size_t first
 static tri_status add_string(schema_maker *m, const schema_set *set, uint32_t from, uint32_t to, bool *any) {
   int64_t least = 0, most = INT64_MAX;
   TRI_CHECK(schema_bounds(m, set, "minLength", "maxLength", &least, &most));
-  if (least > most) return TRI_OK;
+  if (most >= TRI_NET_MAX_COUNT) most = INT64_MAX;
+  if (least > most || least >= TRI_NET_MAX_COUNT) return TRI_OK;
   bool is_free = !least && most == INT64_MAX;
-  if (least >= TRI_NET_MAX_COUNT) least = TRI_NET_MAX_COUNT - 1;
   int64_t top = most == INT64_MAX ? least : most;
-  if (top >= TRI_NET_MAX_COUNT) top = TRI_NET_MAX_COUNT - 1;
   uint32_t rule = is_free && m->any_string ? m->any_string : 0;
   if (!rule) {
     rule = tri_net_add_rule(m->net, is_free ? 0 : (uint32_t)top + 1);
@@ -338,6 +350,7 @@ static tri_status take_alternative(schema_maker *m, void *ctx, const schema_set 
   size_t named = SIZE_MAX;
   for (size_t i = 0; i < set->num; i++) {
     int own;
+    TRI_CHECK(schema_work(m, STEPS_OF_NODE + STEPS_OF_KEYWORD * tri_json_size(set->nodes[i])));
     TRI_CHECK(check_node(m, set->nodes[i]));
     TRI_CHECK(types_of(m, set->nodes[i], &own));
     types = both_types(types, own);
@@ -355,13 +368,24 @@ static tri_status take_alternative(schema_maker *m, void *ctx, const schema_set 
   return TRI_OK;
 }
 
-static known_rule *find_known(const schema_maker *m, const schema_set *set) {
-  for (size_t i = 0; i < m->num_known; i++)
-    if (same_set(&m->known[i].of, set)) return &m->known[i];
-  return NULL;
+static uint64_t hash_set(const schema_set *set) {
+  uint64_t h = set->num;
+  for (size_t i = 0; i < set->num; i++) h += tri_mix64((uintptr_t)set->nodes[i]); /* in any order */
+  return h;
 }
 
-static tri_status keep_rule(schema_maker *m, const schema_set *set, uint32_t rule, size_t *number) {
+static int compare_nodes(const void *a, const void *b) {
+  uintptr_t x = (uintptr_t) * (const tri_json *const *)a, y = (uintptr_t) * (const tri_json *const *)b;
+  return x < y ? -1 : x > y;
+}
+
+/* Sets are compared with their nodes in order of address. */
+static bool is_known(const void *list, uint32_t number, const void *wanted) {
+  const schema_set *a = &((const known_rule *)list)[number].of, *b = wanted;
+  return a->num == b->num && (!a->num || !memcmp(a->nodes, b->nodes, a->num * sizeof *a->nodes));
+}
+
+static tri_status keep_set(schema_maker *m, const schema_set *set, uint64_t hash, uint32_t *number) {
   if (m->num_known == m->room_known) {
     size_t room = m->room_known ? 2 * m->room_known : 64;
     known_rule *grown = tri_grow(m->known, m->room_known, room, sizeof *grown);
@@ -369,34 +393,53 @@ static tri_status keep_rule(schema_maker *m, const schema_set *set, uint32_t rul
     m->known = grown;
     m->room_known = room;
   }
-  *number = m->num_known++;
-  m->known[*number] = (known_rule){*set, rule, false};
+  *number = (uint32_t)m->num_known++;
+  m->known[*number] = (known_rule){.of = *set};
+  return schema_table_add(m, &m->of_known, hash, *number);
+}
+
+/* Finds a set among the known ones, and makes it one of them. */
+static tri_status find_known(schema_maker *m, const schema_set *set, uint32_t *number) {
+  schema_set sorted = {.num = set->num};
+  const tri_json **nodes = tri_arena_alloc(m->arena, set->num, sizeof *nodes);
+  if (!nodes) return TRI_NO_MEMORY;
+  memcpy(nodes, set->nodes, set->num * sizeof *nodes);
+  qsort(nodes, set->num, sizeof *nodes, compare_nodes);
+  sorted.nodes = nodes;
+  TRI_CHECK(schema_work(m, STEPS_OF_RULE + 4 * set->num));
+  uint64_t hash = hash_set(&sorted);
+  *number = schema_table_find(m, &m->of_known, hash, is_known, m->known, &sorted);
+  return *number == UINT32_MAX ? keep_set(m, &sorted, hash, number) : TRI_OK;
+}
+
+static tri_status make_rule(schema_maker *m, const schema_set *set, uint32_t number) {
+  const tri_json *outer = m->at;
+  if (m->depth == MAX_DEPTH)
+    return schema_fail(m, TRI_TOO_LARGE, set->nodes[0], NULL, "schemas are nested more than %d deep", MAX_DEPTH);
+  uint32_t rule = m->known[number].rule = tri_net_add_rule(m->net, 0);
+  if (!rule) return tri_net_check(m->net, m->err);
+  ways w = {tri_net_first_state(m->net, rule), tri_net_add_state(m->net, rule), false};
+  tri_net_set_final(m->net, w.to, 0);
+  m->at = set->nodes[0];
+  m->depth++;
+  TRI_CHECK(schema_expand(m, set, take_alternative, &w));
+  m->depth--;
+  m->at = outer;
+  m->known[number].is_never = !w.any;
   return TRI_OK;
 }
 
 tri_status schema_rule(schema_maker *m, const schema_set *given, uint32_t *rule, bool *is_never) {
   schema_set set = {0};
-  size_t number;
+  uint32_t number;
   *is_never = false;
   for (size_t i = 0; i < given->num; i++)
     if (!is_true(given->nodes[i])) TRI_CHECK(schema_set_add(m, &set, given->nodes[i]));
   if (!set.num) return schema_any(m, TRI_SCHEMA_MAX_DEPTH, rule);
-  known_rule *known = find_known(m, &set);
-  if (known) {
-    *rule = known->rule;
-    *is_never = known->is_never;
-    return TRI_OK;
-  }
-  if (m->depth == MAX_DEPTH)
-    return schema_fail(m, TRI_TOO_LARGE, set.nodes[0], NULL, "schemas are nested more than %d deep", MAX_DEPTH);
-  *rule = tri_net_add_rule(m->net, 0);
-  ways w = {tri_net_first_state(m->net, *rule), tri_net_add_state(m->net, *rule), false};
-  tri_net_set_final(m->net, w.to, 0);
-  TRI_CHECK(keep_rule(m, &set, *rule, &number));
-  m->depth++;
-  TRI_CHECK(schema_expand(m, &set, take_alternative, &w));
-  m->depth--;
-  m->known[number].is_never = *is_never = !w.any;
+  TRI_CHECK(find_known(m, &set, &number));
+  if (!m->known[number].rule && !m->known[number].is_never) TRI_CHECK(make_rule(m, &set, number));
+  *rule = m->known[number].rule;
+  *is_never = m->known[number].is_never;
   return TRI_OK;
 }
 
@@ -426,31 +469,61 @@ uint32_t schema_space(schema_maker *m, uint32_t from) {
 
 /* ---- all of it ---- */
 
-static tri_status compile(const tri_json *schema, const tri_schema_options *options, const schema_set *set,
-                          tri_net **out, tri_error *err) {
-  tri_status st = TRI_OK;
-  schema_maker m = {.root = schema, .err = err};
+/* Begins a network, with what is known of sets that nothing fits. */
+static tri_status begin_round(schema_maker *m) {
+  tri_net_destroy(m->net);
+  m->net = NULL;
+  TRI_CHECK(tri_net_create(&m->net));
+  for (size_t i = 0; i < m->num_known; i++) m->known[i].rule = 0;
+  memset(m->any, 0, sizeof m->any);
+  m->white_space = m->any_string = m->any_number = m->any_integer = m->arcs = 0;
+  return TRI_OK;
+}
+
+/* Returns whether the finished network has told of sets that nothing fits them. */
+static bool learn_never(schema_maker *m) {
+  bool learned = false;
+  for (size_t i = 0; i < m->num_known; i++) {
+    known_rule *k = &m->known[i];
+    if (!k->rule || k->is_never || tri_net_has_end(m->net, k->rule)) continue;
+    learned = k->is_never = true;
+  }
+  return learned;
+}
+
+/* An object must know of its properties' values whether anything fits them: after a comma a key must be able to come.
+ * Of a schema that refers to itself the finished network tells it first, and the next round makes use of it. */
+static tri_status compile_rounds(schema_maker *m) {
+  schema_set whole = {0};
   uint32_t rule;
   bool is_never = false;
-  if (options) m.options = *options;
-  TRI_TRY(tri_net_create(&m.net));
-  TRI_TRY(tri_arena_create(ARENA, &m.arena));
-  schema_set whole = {0};
-  for (size_t i = 0; i < set->num; i++) TRI_TRY(schema_set_add(&m, &whole, set->nodes[i]));
-  TRI_TRY(schema_rule(&m, &whole, &rule, &is_never));
-  TRI_TRY(tri_net_finish(m.net, rule, err));
-  *out = m.net;
-  m.net = NULL;
-cleanup:
-  tri_net_destroy(m.net);
-  tri_arena_destroy(m.arena);
-  tri_free(m.known);
-  return st;
+  do {
+    TRI_CHECK(begin_round(m));
+    whole.num = 0;
+    TRI_CHECK(schema_set_add(m, &whole, m->root));
+    TRI_CHECK(schema_rule(m, &whole, &rule, &is_never));
+    if (is_never) return tri_fail(m->err, TRI_INVALID_ARGUMENT, "", "nothing fits it");
+    TRI_CHECK(schema_work(m, 0));
+    TRI_CHECK(tri_net_finish(m->net, rule, m->err));
+  } while (learn_never(m));
+  return TRI_OK;
 }
 
 tri_status tri_schema_compile(const tri_json *schema, const tri_schema_options *options, tri_net **out,
                               tri_error *err) {
-  return compile(schema, options, &(schema_set){.nodes = &schema, .num = 1}, out, err);
+  schema_maker m = {.root = schema, .at = schema, .err = err};
+  if (options) m.options = *options;
+  m.most_work = m.options.most_work ? m.options.most_work : TRI_SCHEMA_MAX_WORK;
+  tri_status st = tri_arena_create(ARENA, &m.arena);
+  if (st == TRI_OK) st = compile_rounds(&m);
+  if (st == TRI_OK) {
+    *out = m.net;
+    m.net = NULL;
+  }
+  tri_net_destroy(m.net);
+  tri_arena_destroy(m.arena);
+  tri_free(m.known);
+  return st;
 }
 
 tri_status tri_schema_any_object(const tri_schema_options *options, tri_net **out, tri_error *err) {

@@ -16,15 +16,18 @@ enum {
   TRI_SCHEMA_MAX_PROPERTIES = 2000,  /* of an object */
   TRI_SCHEMA_MAX_VALUES = 10000,     /* of an enum */
   TRI_SCHEMA_MAX_ALTERNATIVES = 256, /* of anyOf and oneOf within each other */
+  TRI_SCHEMA_MAX_SET = 1000,         /* schemas that must hold at once */
+  TRI_SCHEMA_MAX_WORK = 6000000,     /* steps of the compiler, of some 10 ns each: a schema can ask for any number */
 };
 
 typedef struct tri_schema_options {
   bool no_white_space;
+  uint64_t most_work; /* 0: TRI_SCHEMA_MAX_WORK */
 } tri_schema_options;
 
 /* schema: of a document that may go once this returns. *out: tri_net_destroy. Errors: TRI_UNSUPPORTED,
- * TRI_INVALID_ARGUMENT (no schema, or nothing fits it), TRI_TOO_LARGE, TRI_NO_MEMORY; err->field is the JSON pointer,
- * with "..." in the place of its middle where it is too long. */
+ * TRI_INVALID_ARGUMENT (no schema, or nothing fits it), TRI_TOO_LARGE, TRI_TIMEOUT (more work than the limit),
+ * TRI_NO_MEMORY; err->field is the JSON pointer, with "..." in the place of its middle where it is too long. */
 tri_status tri_schema_compile(const tri_json *schema, const tri_schema_options *options, tri_net **out, tri_error *err);
 /* Any object: what json_object asks for. */
 tri_status tri_schema_any_object(const tri_schema_options *options, tri_net **out, tri_error *err);

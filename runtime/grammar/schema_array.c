@@ -3,6 +3,7 @@
 
 /* The schemas of item number `at`: of prefixItems, or of draft 7's list of items, and of items after those. */
 static tri_status schemas_of_item(schema_maker *m, const schema_set *set, size_t at, schema_set *out) {
+  TRI_CHECK(schema_work(m, 10 + 10 * set->num));
   for (size_t i = 0; i < set->num; i++) {
     const tri_json *node = set->nodes[i], *prefix = tri_json_get(node, "prefixItems"),
                    *items = tri_json_get(node, "items");

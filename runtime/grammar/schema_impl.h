@@ -17,9 +17,18 @@ typedef struct schema_set {
   size_t num, room;
 } schema_set;
 
+/* Numbers by hash, of things that lie in a list elsewhere. */
+typedef struct schema_table {
+  struct schema_slot {
+    uint64_t hash;
+    uint32_t number; /* plus 1; 0: empty */
+  } * slots;
+  size_t room, used; /* room: a power of two */
+} schema_table;
+
 typedef struct known_rule {
   schema_set of;
-  uint32_t rule;
+  uint32_t rule; /* 0: not made in this round */
   bool is_never; /* nothing fits it */
 } known_rule;
 
@@ -42,10 +51,16 @@ typedef struct schema_maker {
   tri_arena *arena;
   known_rule *known;
   size_t num_known, room_known;
+  schema_table of_known;
+  schema_table one_ofs; /* schemas whose oneOf is checked, or being checked, by address */
+  const tri_json *at;   /* the schema that is being compiled, for the limit of work */
+  uint64_t work, most_work;
+  uint32_t arcs;                          /* of the network that work has counted */
   uint32_t white_space;                   /* a rule */
   uint32_t any[TRI_SCHEMA_MAX_DEPTH + 1]; /* rules of any value so deep; 0: not made yet */
   uint32_t any_string, any_number, any_integer;
-  int depth; /* of the schemas that are being compiled */
+  int depth;    /* of the schemas that are being compiled */
+  int branches; /* of anyOf and oneOf that are being expanded within each other, in all of those */
 } schema_maker;
 
 /* ---- schema.c ---- */
@@ -53,6 +68,9 @@ typedef struct schema_maker {
 /* The rule of a conjunction. *is_never: nothing fits it; the rule then has no end. One that is being compiled counts as
  * one that something fits. */
 tri_status schema_rule(schema_maker *m, const schema_set *set, uint32_t *rule, bool *is_never);
+/* Counts work, in steps of some 10 ns, and that of the arcs added since. Fails beyond the limit, and where the network
+ * has reached one. */
+tri_status schema_work(schema_maker *m, size_t steps);
 tri_status schema_set_add(schema_maker *m, schema_set *set, const tri_json *node);
 /* Fails with the pointer to a schema's keyword. */
 tri_status schema_fail(const schema_maker *m, tri_status st, const tri_json *node, const char *keyword, const char *fmt,
@@ -81,6 +99,17 @@ tri_status schema_any(schema_maker *m, int depth, uint32_t *rule);
 tri_status schema_spell(schema_maker *m, const char *text, size_t len, char **out, size_t *out_len);
 int schema_type_of(const tri_json *value); /* one of the types */
 bool schema_equal(const tri_json *a, const tri_json *b);
+/* The same, with its work counted. */
+tri_status schema_is_equal(schema_maker *m, const tri_json *a, const tri_json *b, bool *equal);
+
+/* ---- schema_table.c ---- */
+
+typedef bool schema_same(const void *list, uint32_t number, const void *wanted);
+/* Returns the number of what equals `wanted`, or UINT32_MAX. */
+uint32_t schema_table_find(schema_maker *m, const schema_table *t, uint64_t hash, schema_same *same, const void *list,
+                           const void *wanted);
+/* Adds what is not there. */
+tri_status schema_table_add(schema_maker *m, schema_table *t, uint64_t hash, uint32_t number);
 
 /* ---- schema_numbers.c ---- */
 

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/text.h"
 #include "runtime/grammar/schema_impl.h"
 
@@ -27,6 +28,8 @@ typedef struct object {
   const schema_set *set;
   property *list;
   size_t num, room;
+  schema_table by_key;
+  uint32_t *least;   /* [num + 1]: see least_count */
   schema_set others; /* of other keys' values */
   bool is_open;      /* other keys may come */
   uint32_t owner;
@@ -35,15 +38,21 @@ typedef struct object {
 
 /* ---- what there is ---- */
 
+static bool has_key(const void *list, uint32_t number, const void *wanted) {
+  return !strcmp(((const property *)list)[number].key, wanted);
+}
+
+static uint64_t hash_key(const char *key) { return tri_hash_bytes(TRI_HASH_SEED, key, strlen(key)); }
+
 static property *find(const object *o, const char *key) {
-  for (size_t i = 0; i < o->num; i++)
-    if (!strcmp(o->list[i].key, key)) return &o->list[i];
-  return NULL;
+  uint32_t number = schema_table_find(o->m, &o->by_key, hash_key(key), has_key, o->list, key);
+  return number == UINT32_MAX ? NULL : &o->list[number];
 }
 
 static tri_status add_property(void *ctx, const char *key, const tri_json *value) {
   object *o = ctx;
   (void)value;
+  TRI_CHECK(schema_work(o->m, 10 + strlen(key) / 8));
   if (find(o, key)) return TRI_OK;
   if (o->num == TRI_SCHEMA_MAX_PROPERTIES)
     return schema_fail(o->m, TRI_TOO_LARGE, o->set->nodes[0], "properties", "an object has more than %d properties",
@@ -58,6 +67,7 @@ static tri_status add_property(void *ctx, const char *key, const tri_json *value
   }
   property *p = &o->list[o->num++];
   *p = (property){.key = key};
+  TRI_CHECK(schema_table_add(o->m, &o->by_key, hash_key(key), (uint32_t)o->num - 1));
   return schema_spell(o->m, key, strlen(key), &p->spelled, &p->len);
 }
 
@@ -101,6 +111,7 @@ static tri_status look_at_others(object *o) {
 static tri_status find_sets(object *o) {
   for (size_t i = 0; i < o->num; i++) {
     property *p = &o->list[i];
+    TRI_CHECK(schema_work(o->m, 10 * o->set->num));
     for (size_t k = 0; k < o->set->num; k++) {
       const tri_json *own = tri_json_get(tri_json_get(o->set->nodes[k], "properties"), p->key);
       if (!own) own = tri_json_get(o->set->nodes[k], "additionalProperties");
@@ -114,9 +125,13 @@ static tri_status find_sets(object *o) {
 /* ---- counts ---- */
 
 /* The least count with which property number `at` may come; of `num` the end. */
-static uint32_t least_count(const object *o, size_t at) {
-  while (at && !o->list[at - 1].is_required) at--;
-  return (uint32_t)at;
+static uint32_t least_count(const object *o, size_t at) { return o->least[at]; }
+
+static tri_status list_least_counts(object *o) {
+  o->least = tri_arena_alloc(o->m->arena, o->num + 1, sizeof *o->least);
+  if (!o->least) return TRI_NO_MEMORY;
+  for (size_t i = 0; i < o->num; i++) o->least[i + 1] = o->list[i].is_required ? (uint32_t)i + 1 : o->least[i];
+  return TRI_OK;
 }
 
 enum { NO_KEY = UINT32_MAX - 1 };
@@ -185,7 +200,7 @@ static tri_status guard_of(const keys *k, size_t first, size_t last, uint32_t *g
   }
   *guard = tri_net_add_guard(o->m->net, spans, kept);
   tri_free(spans);
-  return TRI_OK;
+  return schema_work(o->m, 10 + 10 * (last - first));
 }
 
 /* A property's key is whole: its value follows. */
@@ -207,28 +222,67 @@ static size_t end_of_byte(const keys *k, const node *at, size_t from, uint8_t *b
   return i;
 }
 
-/* Ways of one node: `key` of the properties' keys, `other` of other keys (0: none come). */
-static tri_status add_node(const keys *k, node at, uint32_t key, uint32_t other, tri_text_state text) {
+/* Ways of a state of other keys, but for bytes with which a property's key goes on. */
+static void add_leaving(const keys *k, uint32_t other, tri_text_state text, const bool *skipped, bool ends) {
   tri_net *n = k->o->m->net;
-  bool skipped[256] = {false};
-  const property *first = &k->o->list[k->order[at.first]];
-  bool ends = first->len == at.len; /* keys differ, so that one alone may */
-  if (ends) add_value(k, k->order[at.first], key);
-  for (size_t i = at.first + ends, next; i <= at.last; i = next) {
-    uint8_t byte;
-    uint32_t guard, to = tri_net_add_state(n, k->o->owner), other_to = other ? tri_net_add_state(n, k->o->owner) : 0;
-    next = end_of_byte(k, &at, i, &byte);
-    TRI_CHECK(guard_of(k, i, next - 1, &guard));
-    tri_net_add_edge(n, key, byte, byte, to, (tri_net_count){guard, TRI_NET_KEEP, 0});
-    if (other) tri_net_add_edge(n, other, byte, byte, other_to, TRI_NET_ANY);
-    skipped[byte] = true;
-    if (!tri_net_is_whole(n)) return TRI_OK; /* which tri_net_finish says */
-    TRI_CHECK(add_node(k, (node){i, next - 1, at.len + 1}, to, other_to, tri_text_next(text, byte)));
-  }
-  if (!other) return TRI_OK;
+  if (!other) return;
   tri_net_add_text_arcs(n, k->texts, text, other, skipped, TRI_NET_ANY);
   if (text == TRI_TEXT_BEFORE && !ends) tri_net_add_edge(n, other, '"', '"', k->o->value_of_other, TRI_NET_ANY);
+}
+
+/* A node of the trie with the states that stand for it: `key` of the properties' keys, `other` of other keys (0: none
+ * come). */
+typedef struct key_place {
+  node at;
+  uint32_t key, other;
+  tri_text_state text;
+} key_place;
+
+static void go_on(const keys *k, key_place *p, uint8_t byte, uint32_t guard) {
+  tri_net *n = k->o->m->net;
+  uint32_t to = tri_net_add_state(n, k->o->owner), other_to = p->other ? tri_net_add_state(n, k->o->owner) : 0;
+  tri_net_add_edge(n, p->key, byte, byte, to, (tri_net_count){guard, TRI_NET_KEEP, 0});
+  if (p->other) tri_net_add_edge(n, p->other, byte, byte, other_to, TRI_NET_ANY);
+  *p = (key_place){{p->at.first, p->at.last, p->at.len + 1}, to, other_to, tri_text_next(p->text, byte)};
+}
+
+/* Goes on with the bytes that all keys of a node have next, which need no guard: the edge to the node had it. Keys can
+ * be long, and so this is no recursion. */
+static tri_status add_common(const keys *k, key_place *p) {
+  const property *first = &k->o->list[k->order[p->at.first]], *last = &k->o->list[k->order[p->at.last]];
+  while (p->at.len < first->len && p->at.len < last->len &&
+         first->spelled[p->at.len] == last->spelled[p->at.len]) { /* and so all between them */
+    bool skipped[256] = {false};
+    uint8_t byte = (uint8_t)first->spelled[p->at.len];
+    uint32_t other = p->other;
+    tri_text_state text = p->text;
+    skipped[byte] = true;
+    go_on(k, p, byte, 0);
+    add_leaving(k, other, text, skipped, false);
+    TRI_CHECK(schema_work(k->o->m, 10));
+  }
   return TRI_OK;
+}
+
+static tri_status add_node(const keys *k, key_place p) {
+  bool skipped[256] = {false};
+  TRI_CHECK(add_common(k, &p));
+  bool ends = k->o->list[k->order[p.at.first]].len == p.at.len; /* keys differ, so that one alone may */
+  if (ends) add_value(k, k->order[p.at.first], p.key);
+  for (size_t i = p.at.first + ends, next; i <= p.at.last; i = next) {
+    key_place below = p;
+    uint8_t byte;
+    uint32_t guard;
+    next = end_of_byte(k, &p.at, i, &byte);
+    TRI_CHECK(guard_of(k, i, next - 1, &guard));
+    below.at.first = i;
+    below.at.last = next - 1;
+    skipped[byte] = true;
+    go_on(k, &below, byte, guard);
+    TRI_CHECK(add_node(k, below));
+  }
+  add_leaving(k, p.other, p.text, skipped, ends);
+  return schema_work(k->o->m, 20);
 }
 
 /* States of other keys that are no beginning of a property's, and what follows such a key. */
@@ -273,7 +327,7 @@ static tri_status add_keys(object *o, uint32_t from) {
     other = o->num ? tri_net_add_state(n, o->owner) : k.texts[TRI_TEXT_BEFORE];
     tri_net_add_edge(n, from, '"', '"', other, (tri_net_count){k.others, TRI_NET_SET, (uint32_t)o->num});
   }
-  return o->num ? add_node(&k, (node){0, o->num - 1, 0}, key, other, TRI_TEXT_BEFORE) : TRI_OK;
+  return o->num ? add_node(&k, (key_place){{0, o->num - 1, 0}, key, other, TRI_TEXT_BEFORE}) : TRI_OK;
 }
 
 /* ---- the object ---- */
@@ -302,12 +356,15 @@ tri_status schema_object(schema_maker *m, const schema_set *set, uint32_t *rule,
   object o = {.m = m, .set = set};
   TRI_CHECK(list_properties(&o));
   TRI_CHECK(look_at_others(&o));
+  TRI_CHECK(list_least_counts(&o));
   TRI_CHECK(find_sets(&o));
   TRI_CHECK(check_counts(&o, is_never));
   for (size_t i = 0; i < o.num; i++) *is_never = *is_never || (o.list[i].is_required && o.list[i].is_never);
   if (*is_never) return TRI_OK;
   tri_net *n = m->net;
   *rule = o.owner = tri_net_add_rule(n, (uint32_t)o.num + 1);
+  for (size_t i = 0; i < o.num; i++)
+    if (o.list[i].is_required) tri_net_add_need(n, *rule, o.list[i].rule);
   uint32_t open = tri_net_add_state(n, *rule), comma = tri_net_add_state(n, *rule), next = tri_net_add_state(n, *rule);
   o.behind = tri_net_add_state(n, *rule);
   o.end = tri_net_add_state(n, *rule);

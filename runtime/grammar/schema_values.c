@@ -23,6 +23,7 @@ tri_status schema_spell(schema_maker *m, const char *text, size_t len, char **ou
   *out = tri_arena_alloc(m->arena, room + 1, 1);
   if (!*out) return TRI_NO_MEMORY;
   *out_len = 0;
+  TRI_CHECK(schema_work(m, 2 + len));
   while (at < end) *out_len += (size_t)tri_text_spell(take_character(&at, end), *out + *out_len);
   return TRI_OK;
 }
@@ -36,7 +37,7 @@ int schema_type_of(const tri_json *value) {
   case TRI_JSON_BOOL: return BOOL_TYPE;
   case TRI_JSON_INT: return INTEGER_TYPE;
   case TRI_JSON_REAL:
-    return tri_json_as_num(value, &x) && x == (double)(int64_t)x && x < 1e15 && x > -1e15 ? INTEGER_TYPE : NUMBER_TYPE;
+    return tri_json_as_num(value, &x) && x < 1e15 && x > -1e15 && x == (double)(int64_t)x ? INTEGER_TYPE : NUMBER_TYPE;
   case TRI_JSON_STRING: return STRING_TYPE;
   case TRI_JSON_ARRAY: return ARRAY_TYPE;
   case TRI_JSON_OBJECT: return OBJECT_TYPE;
@@ -76,6 +77,40 @@ bool schema_equal(const tri_json *a, const tri_json *b) {
   for (size_t i = 0; i < tri_json_size(a); i++)
     if (!schema_equal(tri_json_at(a, i), tri_json_at(b, i))) return false;
   return true;
+}
+
+/* The parts of a value. */
+typedef struct counting {
+  size_t parts;
+} counting;
+
+static tri_status count_member(void *ctx, const char *key, const tri_json *value);
+
+static tri_status count_parts(counting *c, const tri_json *value) {
+  size_t len = 0;
+  if (tri_json_as_str(value, &len)) c->parts += len / 64;
+  c->parts++;
+  if (tri_json_kind_of(value) == TRI_JSON_OBJECT) return tri_json_each(value, count_member, c);
+  for (size_t i = 0; tri_json_kind_of(value) == TRI_JSON_ARRAY && i < tri_json_size(value); i++)
+    TRI_CHECK(count_parts(c, tri_json_at(value, i)));
+  return TRI_OK;
+}
+
+static tri_status count_member(void *ctx, const char *key, const tri_json *value) {
+  (void)key;
+  return count_parts(ctx, value);
+}
+
+tri_status schema_is_equal(schema_maker *m, const tri_json *a, const tri_json *b, bool *equal) {
+  counting c = {0};
+  tri_json_kind kind = tri_json_kind_of(a);
+  *equal = false;
+  if (kind == tri_json_kind_of(b) && (kind == TRI_JSON_ARRAY || kind == TRI_JSON_OBJECT || kind == TRI_JSON_STRING) &&
+      tri_json_size(a) == tri_json_size(b))
+    TRI_CHECK(count_parts(&c, a));
+  TRI_CHECK(schema_work(m, 6 + 5 * c.parts));
+  *equal = schema_equal(a, b);
+  return TRI_OK;
 }
 
 typedef struct writing {
@@ -129,6 +164,7 @@ tri_status schema_literal(schema_maker *m, uint32_t from, const tri_json *value,
   size_t len = 0;
   const char *text = tri_json_as_str(value, &len);
   *to = from;
+  TRI_CHECK(schema_work(m, 5));
   if (text) return write_text(m, text, len, to);
   if (tri_json_kind_of(value) == TRI_JSON_OBJECT) return write_object(m, from, value, to);
   if (tri_json_kind_of(value) == TRI_JSON_ARRAY) return write_array(m, from, value, to);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "runtime/grammar/configurations.h"
 #include "runtime/grammar/schema.h"
 
@@ -102,6 +103,17 @@ static const example examples[] = {
      {"{\"a\":1}"},
      {"{}"}},
     {"{\"type\":\"string\",\"nullable\":true}", {"null", "\"\""}, {"1"}},
+    {"{\"type\":\"integer\",\"enum\":[0.5,2,1e300]}", {"2"}, {"0.5"}},
+    {"{\"oneOf\":[{\"$ref\":\"#\"}]}", {"1", "{}"}, {"x"}},
+    {"{\"type\":\"string\",\"maxLength\":4294967297}", {"\"\"", "\"abc\""}, {"1"}},
+    {"{\"properties\":{\"a\":{},\"n\":{\"$ref\":\"#/$defs/"
+     "n\"}},\"type\":\"object\",\"$defs\":{\"n\":{\"type\":\"object\","
+     "\"properties\":{\"b\":{},\"m\":{\"$ref\":\"#/$defs/n\"}},\"required\":[\"m\"]}}}",
+     {"{}", "{\"a\":1}"},
+     {"{\"a\":1,\"n\":{}}"}},
+    {"{\"properties\":{\"ab\":{},\"abcd\":{}},\"additionalProperties\":{\"type\":\"null\"}}",
+     {"{\"ab\":1,\"abcd\":2,\"abc\":null}", "{\"a\":null,\"abcde\":null,\"\":null,\"abx\":null,\"\\n\":null}"},
+     {"{\"abc\":1}", "{\"abx\":null,\"abcd\":2}"}},
     {"{\"type\":\"string\",\"maxLength\":0}", {"\"\""}, {"\"a\"", "\"\\n\""}},
 };
 
@@ -140,6 +152,11 @@ static const refusal refusals[] = {
     {"{\"type\":\"string\",\"minLength\":-1}", TRI_INVALID_ARGUMENT, "/minLength", "integer from 0"},
     {"{\"type\":\"integer\",\"minimum\":1e300}", TRI_UNSUPPORTED, "/minimum", "18 digits"},
     {"{\"type\":\"object\",\"minProperties\":2}", TRI_UNSUPPORTED, "/minProperties", "cannot be kept here"},
+    {"{\"type\":\"string\",\"minLength\":1e12}", TRI_INVALID_ARGUMENT, "", "nothing fits"},
+    {"{\"oneOf\":[{\"type\":\"string\",\"nullable\":true},{\"type\":\"null\"}]}", TRI_UNSUPPORTED, "/oneOf",
+     "branches 0 and 1"},
+    {"{\"type\":\"object\",\"properties\":{\"b\":{},\"a\":{\"$ref\":\"#\"}},\"required\":[\"a\"]}",
+     TRI_INVALID_ARGUMENT, "", "nothing fits"},
     {"{\"enum\":[]}", TRI_INVALID_ARGUMENT, "/enum", "1 to 10000"},
     {"{\"enum\":[\"a\"],\"minLength\":2}", TRI_UNSUPPORTED, "/minLength", "beside enum"},
     {"{\"type\":\"integer\",\"maximum\":-5,\"minimum\":5}", TRI_INVALID_ARGUMENT, "", "nothing fits"},
@@ -156,11 +173,121 @@ START_TEST(what_cannot_be_kept_is_refused) {
 }
 END_TEST
 
+/* ---- work ---- */
+
+static tri_status compile_text(tri_buf *text, uint64_t most_work, tri_error *err) {
+  tri_json_doc *doc;
+  tri_net *net = NULL;
+  *err = (tri_error){0};
+  ck_assert(!text->failed);
+  ck_assert_int_eq(tri_json_parse(text->data, text->len, &doc, err), TRI_OK);
+  tri_status st = tri_schema_compile(tri_json_root(doc), &(tri_schema_options){.most_work = most_work}, &net, err);
+  tri_json_free(doc);
+  tri_net_destroy(net);
+  tri_buf_free(text);
+  return st;
+}
+
+static void add(tri_buf *b, const char *text) { tri_text_add(b, text, strlen(text)); }
+
+static void add_times(tri_buf *b, const char *text, int times) {
+  for (int i = 0; i < times; i++) add(b, text);
+}
+
+/* 2^40 alternatives, none of which is left at the end. */
+START_TEST(branches_have_a_limit) {
+  tri_buf b = {0};
+  tri_error err;
+  add(&b, "{\"properties\":{\"p\":{\"allOf\":[");
+  add_times(&b, "{\"anyOf\":[{},{}]},", 40);
+  add(&b, "false]}}}");
+  ck_assert_int_eq(compile_text(&b, 0, &err), TRI_TIMEOUT);
+  ck_assert_str_eq(err.field, "/properties/p");
+  ck_assert(strstr(err.message, "takes too long to compile"));
+}
+END_TEST
+
+START_TEST(enums_beside_each_other_have_a_limit) {
+  tri_buf b = {0};
+  tri_error err;
+  add(&b, "{\"allOf\":[");
+  for (int k = 0; k < 2; k++) {
+    add(&b, "{\"enum\":[");
+    for (int i = 0; i < 9000; i++) {
+      char value[16];
+      snprintf(value, sizeof value, "%s%d", i ? "," : "", k ? i : -i - 1);
+      add(&b, value);
+    }
+    add(&b, k ? "]}" : "]},");
+  }
+  add(&b, "]}");
+  ck_assert_int_eq(compile_text(&b, 0, &err), TRI_TIMEOUT);
+}
+END_TEST
+
+/* Each level would look into all below it twice. */
+START_TEST(one_of_is_checked_once) {
+  tri_buf b = {0};
+  tri_error err;
+  add_times(&b, "{\"oneOf\":[", 30);
+  add(&b, "{}");
+  add_times(&b, "]}", 30);
+  ck_assert_int_eq(compile_text(&b, 100000, &err), TRI_OK);
+}
+END_TEST
+
+/* Work grows with the number of properties, not with its square. */
+START_TEST(properties_are_found_by_a_table) {
+  tri_buf b = {0};
+  tri_error err;
+  for (int i = 0; i < 2000; i++) {
+    char key[40];
+    snprintf(key, sizeof key, "%s\"key%d\":{\"type\":\"null\"}", i ? "," : "{\"properties\":{", i);
+    add(&b, key);
+  }
+  add(&b, "}}");
+  ck_assert_int_eq(compile_text(&b, 2000000, &err), TRI_OK);
+}
+END_TEST
+
+START_TEST(a_long_key_is_no_recursion) {
+  tri_buf b = {0};
+  tri_error err;
+  add(&b, "{\"properties\":{\"");
+  add_times(&b, "a", 190000);
+  add(&b, "\":{}}}");
+  ck_assert_int_eq(compile_text(&b, 0, &err), TRI_OK);
+}
+END_TEST
+
+START_TEST(depth_of_branches_has_a_limit) {
+  tri_buf b = {0};
+  tri_error err;
+  char part[160];
+  add(&b, "{\"$ref\":\"#/$defs/l0\",\"$defs\":{");
+  for (int i = 0; i < 100; i++) {
+    snprintf(part, sizeof part, "\"c%d\":{\"anyOf\":[{\"$ref\":\"#/$defs/c%d\"}]},", i, i + 1);
+    add(&b, part);
+    snprintf(part, sizeof part, "\"l%d\":{\"$ref\":\"#/$defs/c0\",\"items\":{\"$ref\":\"#/$defs/l%d\"}},", i, i + 1);
+    add(&b, part);
+  }
+  add(&b, "\"c100\":{},\"l100\":{}}}");
+  ck_assert_int_eq(compile_text(&b, 0, &err), TRI_TOO_LARGE);
+  ck_assert(strstr(err.message, "within each other"));
+}
+END_TEST
+
 Suite *suite_grammar_schema(void) {
   Suite *s = suite_create("grammar_schema");
   TCase *c = tcase_create("all");
   tcase_add_loop_test(c, answers_fit, 0, (int)(sizeof examples / sizeof *examples));
   tcase_add_loop_test(c, what_cannot_be_kept_is_refused, 0, (int)(sizeof refusals / sizeof *refusals));
+  tcase_add_test(c, branches_have_a_limit);
+  tcase_add_test(c, enums_beside_each_other_have_a_limit);
+  tcase_add_test(c, one_of_is_checked_once);
+  tcase_add_test(c, properties_are_found_by_a_table);
+  tcase_add_test(c, a_long_key_is_no_recursion);
+  tcase_add_test(c, depth_of_branches_has_a_limit);
   suite_add_tcase(s, c);
   return s;
 }
