@@ -160,7 +160,8 @@ END_TEST
 
 /* ---- pieces ---- */
 
-/* Gemma's, whose files have no space before a text. */
+/* Gemma's, whose files have no space before a text. Some have the unknown token among the control tokens, and a key for
+ * it. */
 START_TEST(test_pieces) {
   static const char folder[] = TRI_TEST_DATA "/tokenizer_files/spm_bpe_gemma";
   char *data;
@@ -180,19 +181,50 @@ START_TEST(test_pieces) {
   gguf_key_array(&f, KEY "scores", TRI_GGUF_F32, m.count);
   for (size_t i = 0; i < m.count; i++) gguf_put_float(&f.keys, m.pieces[i].score);
   gguf_key_array(&f, KEY "token_type", TRI_GGUF_I32, m.count);
-  uint32_t bos = 0;
+  uint32_t bos = 0, unknown = 0;
   for (size_t i = 0; i < m.count; i++) {
-    gguf_put(&f.keys, m.pieces[i].kind, 4);
+    bool is_unknown = m.pieces[i].kind == TOK_PIECE_UNKNOWN;
+    if (is_unknown) unknown = (uint32_t)i;
+    gguf_put(&f.keys, is_unknown && _i ? TOK_PIECE_CONTROL : m.pieces[i].kind, 4);
     if (m.pieces[i].len == 5 && !memcmp(m.pieces[i].text, "<bos>", 5)) bos = (uint32_t)i;
   }
   gguf_key_bool(&f, KEY "add_space_prefix", m.add_dummy_prefix);
   gguf_key_uint(&f, KEY "bos_token_id", bos);
+  if (_i) gguf_key_uint(&f, KEY "unknown_token_id", unknown);
   ck_assert_msg(read(&t, &err) == TRI_OK, "%s: %s", err.field, err.message);
   compare(t, original);
   tri_tokenizer_destroy(t);
   tri_tokenizer_destroy(original);
   tok_model_proto_free(&m);
   tri_free(data);
+}
+END_TEST
+
+/* Gemma's runs of spaces are user pieces that have spaces in files, and U+2581 in a tokenizer.model. */
+START_TEST(test_user_pieces_with_spaces) {
+  static const char *const texts[] = {"<unk>", "\xe2\x96\x81", "a", "b", "  "};
+  static const int kinds[] = {TOK_PIECE_UNKNOWN, TOK_PIECE_NORMAL, TOK_PIECE_NORMAL, TOK_PIECE_NORMAL, TOK_PIECE_USER};
+  enum { COUNT = 5 };
+  static const uint32_t want[] = {2, 4, 3, 1, 2};
+  tri_tokenizer *t;
+  tri_tokenizer_scratch *scratch;
+  tri_error err = {0};
+  const uint32_t *ids;
+  size_t count;
+  gguf_key_text(&f, KEY "model", "llama");
+  gguf_key_array(&f, KEY "tokens", TRI_GGUF_STRING, COUNT);
+  for (int i = 0; i < COUNT; i++) gguf_put_text(&f.keys, texts[i], strlen(texts[i]));
+  gguf_key_array(&f, KEY "scores", TRI_GGUF_F32, COUNT);
+  for (int i = 0; i < COUNT; i++) gguf_put_float(&f.keys, -(float)i);
+  gguf_key_array(&f, KEY "token_type", TRI_GGUF_I32, COUNT);
+  for (int i = 0; i < COUNT; i++) gguf_put(&f.keys, (uint32_t)kinds[i], 4);
+  gguf_key_bool(&f, KEY "add_space_prefix", false);
+  ck_assert_msg(read(&t, &err) == TRI_OK, "%s: %s", err.field, err.message);
+  ck_assert_int_eq(tri_tokenizer_scratch_create(t, &scratch), TRI_OK);
+  ck_assert_int_eq(tri_tokenizer_encode(t, scratch, "a  b a", 6, false, 0, &ids, &count), TRI_OK);
+  ck_assert(count == COUNT && !memcmp(ids, want, sizeof want));
+  tri_tokenizer_scratch_destroy(scratch);
+  tri_tokenizer_destroy(t);
 }
 END_TEST
 
@@ -273,7 +305,8 @@ Suite *suite_gguf_tokenizer(void) {
   TCase *c = tcase_create("gguf_tokenizer");
   tcase_add_loop_test(c, test_bytes, 0, 2);
   tcase_add_test(c, test_digits);
-  tcase_add_test(c, test_pieces);
+  tcase_add_loop_test(c, test_pieces, 0, 2);
+  tcase_add_test(c, test_user_pieces_with_spaces);
   tcase_add_test(c, test_refusals);
   tcase_add_test(c, test_template);
   suite_add_tcase(s, c);

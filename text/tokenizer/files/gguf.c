@@ -210,6 +210,39 @@ static tri_status read_bytes(const tables *t, tri_tokenizer **out, tri_error *er
 
 /* ---- pieces ---- */
 
+/* Files of Gemma have their unknown token among the control tokens, and name it by a key. */
+static void name_unknown(const tables *t, tok_model_proto *m) {
+  uint32_t unknown = id_of(t, KEY "unknown_token_id");
+  for (size_t id = 0; id < m->count; id++)
+    if (m->pieces[id].kind == TOK_PIECE_UNKNOWN) return;
+  if (unknown != TOK_NO_ID) m->pieces[unknown].kind = TOK_PIECE_UNKNOWN;
+}
+
+/* User pieces have spaces where those of a tokenizer.model have U+2581, which spaces of a text have become when they
+ * are looked for. */
+static tri_status mark_spaces(tok_model_proto *m, tri_error *err) {
+  static const char mark[] = "\xe2\x96\x81";
+  size_t room = 0, used = 0;
+  for (size_t id = 0; id < m->count; id++)
+    if (m->pieces[id].kind == TOK_PIECE_USER && !tri_size_add(room, m->pieces[id].len, &room)) return TRI_OVERFLOW;
+  if (!tri_size_mul(room, sizeof mark - 1, &room)) return TRI_OVERFLOW;
+  m->texts = tri_malloc(room + 1, 1);
+  if (!m->texts) return tri_fail(err, TRI_NO_MEMORY, KEY "tokens", "no memory for the tokenizer");
+  for (size_t id = 0; id < m->count; id++) {
+    tok_piece *p = &m->pieces[id];
+    size_t first = used;
+    if (p->kind != TOK_PIECE_USER || !memchr(p->text, ' ', p->len)) continue;
+    for (size_t i = 0; i < p->len; i++) {
+      bool is_space = p->text[i] == ' ';
+      memcpy(m->texts + used, is_space ? mark : p->text + i, is_space ? sizeof mark - 1 : 1);
+      used += is_space ? sizeof mark - 1 : 1;
+    }
+    p->text = m->texts + first;
+    p->len = used - first;
+  }
+  return TRI_OK;
+}
+
 static tri_status take_pieces(const tables *t, tok_model_proto *m, tri_error *err) {
   size_t at = 0;
   m->pieces = tri_calloc((size_t)t->tokens->count, sizeof *m->pieces);
@@ -228,7 +261,8 @@ static tri_status take_pieces(const tables *t, tok_model_proto *m, tri_error *er
     if (p->score != p->score) return tri_fail(err, TRI_CORRUPT, KEY "scores", KEY "scores[%zu] is no number", id);
     m->byte_fallback |= p->kind == TOK_PIECE_BYTE;
   }
-  return TRI_OK;
+  name_unknown(t, m);
+  return mark_spaces(m, err);
 }
 
 static tok_bytes text_of(const tok_model_proto *m, uint32_t id) {

@@ -227,5 +227,6 @@ tri_status tok_model_proto_read(tok_model_proto *m, const char *data, size_t len
 
 void tok_model_proto_free(tok_model_proto *m) {
   tri_free(m->pieces);
+  tri_free(m->texts);
   *m = (tok_model_proto){0};
 }
