@@ -342,7 +342,7 @@ static void free_index(arc_index *x) {
 typedef struct finishing {
   tri_net *n;
   uint32_t *from;           /* [arcs] */
-  arc_index to_state, call; /* arcs by the state behind them, calls by their rule */
+  arc_index to_state, call; /* arcs by the state they lead to, calls by their rule */
   uint8_t *mark;            /* [states] */
   uint32_t *todo;           /* [2 * states]: each state comes at most twice */
   uint32_t num_todo;

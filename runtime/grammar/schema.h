@@ -26,7 +26,7 @@ typedef struct tri_schema_options {
 } tri_schema_options;
 
 /* schema: of a document that may go once this returns. *out: tri_net_destroy. Errors: TRI_UNSUPPORTED,
- * TRI_INVALID_ARGUMENT (no schema, or nothing fits it), TRI_TOO_LARGE, TRI_TIMEOUT (more work than the limit),
+ * TRI_INVALID_ARGUMENT (no schema, or nothing fits it), TRI_TOO_LARGE (also more work than the limit),
  * TRI_NO_MEMORY; err->field is the JSON pointer, with "..." in the place of its middle where it is too long. */
 tri_status tri_schema_compile(const tri_json *schema, const tri_schema_options *options, tri_net **out, tri_error *err);
 /* Any object: what json_object asks for. */

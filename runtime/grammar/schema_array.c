@@ -45,7 +45,7 @@ static tri_status add_others(const building *b, uint32_t behind, uint32_t first,
   bool is_never;
   if (done >= b->most) return TRI_OK;
   TRI_CHECK(schemas_of_item(b->m, b->set, (size_t)done, &others));
-  TRI_CHECK(schema_rule(b->m, &others, &rule, &is_never));
+  TRI_CHECK(b->m->rule_of(b->m, &others, &rule, &is_never));
   if (is_never) return TRI_OK;
   uint32_t owner = tri_net_state_at(n, behind)->rule, item = tri_net_add_state(n, owner);
   uint32_t fewer = b->most == INT64_MAX ? 0 : tri_net_add_range(n, 0, (uint32_t)(b->most - done - 1));
@@ -86,7 +86,7 @@ tri_status schema_array(schema_maker *m, const schema_set *set, uint32_t *rule, 
     bool never;
     TRI_CHECK(schemas_of_item(m, set, at, &own));
     if (may_close(&b, (int64_t)at)) tri_net_add_edge(m->net, behind, ']', ']', b.end, TRI_NET_ANY);
-    TRI_CHECK(schema_rule(m, &own, &item, &never));
+    TRI_CHECK(m->rule_of(m, &own, &item, &never));
     if (never) return TRI_OK;
     uint32_t from = at ? schema_space(m, tri_net_add_bytes(m->net, behind, ",", 1, TRI_NET_ANY)) : first;
     uint32_t to = tri_net_add_state(m->net, *rule);

@@ -43,7 +43,16 @@ enum {
   ALL_TYPES = 127 & ~INTEGER_TYPE
 };
 
+struct schema_maker;
+/* The rule of a conjunction. *is_never: nothing fits it; the rule then has no end. One that is being compiled counts as
+ * one that something fits. */
+typedef tri_status schema_rule_of(struct schema_maker *m, const schema_set *set, uint32_t *rule, bool *is_never);
+
+/* For schema_work. */
+enum { STEPS_OF_ARC = 6, STEPS_OF_RULE = 40, STEPS_OF_NODE = 100, STEPS_OF_KEYWORD = 60 };
+
 typedef struct schema_maker {
+  schema_rule_of *rule_of; /* schema.c's, for the parts that it is made of */
   tri_net *net;
   const tri_json *root;
   tri_schema_options options;
@@ -63,11 +72,8 @@ typedef struct schema_maker {
   int branches; /* of anyOf and oneOf that are being expanded within each other, in all of those */
 } schema_maker;
 
-/* ---- schema.c ---- */
+/* ---- schema_base.c ---- */
 
-/* The rule of a conjunction. *is_never: nothing fits it; the rule then has no end. One that is being compiled counts as
- * one that something fits. */
-tri_status schema_rule(schema_maker *m, const schema_set *set, uint32_t *rule, bool *is_never);
 /* Counts work, in steps of some 10 ns, and that of the arcs added since. Fails beyond the limit, and where the network
  * has reached one. */
 tri_status schema_work(schema_maker *m, size_t steps);

@@ -117,7 +117,7 @@ static tri_status find_sets(object *o) {
       if (!own) own = tri_json_get(o->set->nodes[k], "additionalProperties");
       if (own) TRI_CHECK(schema_set_add(o->m, &p->set, own));
     }
-    TRI_CHECK(schema_rule(o->m, &p->set, &p->rule, &p->is_never));
+    TRI_CHECK(o->m->rule_of(o->m, &p->set, &p->rule, &p->is_never));
   }
   return TRI_OK;
 }
@@ -222,7 +222,7 @@ static size_t end_of_byte(const keys *k, const node *at, size_t from, uint8_t *b
   return i;
 }
 
-/* Ways of a state of other keys, but for bytes with which a property's key goes on. */
+/* Ways of a state of other keys, but for bytes with which a property's key continues. */
 static void add_leaving(const keys *k, uint32_t other, tri_text_state text, const bool *skipped, bool ends) {
   tri_net *n = k->o->m->net;
   if (!other) return;
@@ -291,7 +291,7 @@ static tri_status add_other_keys(keys *k) {
   tri_net *n = o->m->net;
   uint32_t rule;
   bool is_never;
-  TRI_CHECK(schema_rule(o->m, &o->others, &rule, &is_never));
+  TRI_CHECK(o->m->rule_of(o->m, &o->others, &rule, &is_never));
   if (is_never) {
     o->is_open = false;
     return TRI_OK;
