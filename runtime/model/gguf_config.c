@@ -467,7 +467,7 @@ static tri_status make_text(struct maker *m) {
   TRI_CHECK(put_rope(m));
   put_ids(m);
   tri_text_printf(&m->text, "}");
-  return m->text.len ? TRI_OK : tri_fail(m->err, TRI_NO_MEMORY, "model", "no memory for the config");
+  return m->text.failed ? tri_fail(m->err, TRI_NO_MEMORY, "model", "no memory for the config") : TRI_OK;
 }
 
 /* ---- the whole ---- */

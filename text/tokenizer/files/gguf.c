@@ -216,8 +216,8 @@ static tri_status read_bytes(const tables *t, tri_tokenizer **out, tri_error *er
   add_splitter(&b, s);
   add_frame(&b, bos, eos);
   add_model(&b, t, s);
-  tri_status st = b.len ? tri_tokenizer_parse(b.data, b.len, out, err)
-                        : tri_fail(err, TRI_NO_MEMORY, KEY "tokens", "no memory for the tokenizer");
+  tri_status st = b.failed ? tri_fail(err, TRI_NO_MEMORY, KEY "tokens", "no memory for the tokenizer")
+                           : tri_tokenizer_parse(b.data, b.len, out, err);
   tri_buf_free(&b);
   return st;
 }
