@@ -3,6 +3,7 @@
  * gains that are stored whole, divisors of rotary frequencies, and the forms of the tensors. */
 #include <errno.h>
 #include <fcntl.h>
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -152,8 +153,10 @@ static tri_status read_number(const struct maker *m, const char *key, double *ou
   *found = v && v->count;
   if (!*found) return TRI_OK;
   for (uint64_t i = 0; i < v->count; i++) {
-    if (!tri_gguf_item_number(v, i, i ? &x : out)) return wrong_value(m, v, "a number that is not negative");
-    if (i && x != *out) return wrong_value(m, v, "the same in all layers");
+    if (!tri_gguf_item_number(v, i, &x) || !(x >= 0 && x <= FLT_MAX))
+      return wrong_value(m, v, "a number that is not negative");
+    if (!i) *out = x;
+    if (x != *out) return wrong_value(m, v, "the same in all layers");
   }
   return TRI_OK;
 }

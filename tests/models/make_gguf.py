@@ -18,7 +18,7 @@ import struct
 import sys
 
 U32, F32, BOOL, TEXT = 4, 6, 7, 8
-BLOCKS = {"F32": (0, 1, 4), "Q4_0": (2, 32, 18), "Q4_1": (3, 32, 20), "Q8_0": (8, 32, 34), "MXFP4": (39, 32, 17)}
+BLOCKS = {"F32": (0, 1, 4), "F16": (1, 1, 2), "BF16": (30, 1, 2), "Q4_0": (2, 32, 18), "Q4_1": (3, 32, 20), "Q8_0": (8, 32, 34), "MXFP4": (39, 32, 17)}
 
 # ---- names: a family's architecture, then a folder's names without "model." and "layers.N." ----
 COMMON = {
@@ -203,6 +203,12 @@ def encode(x, kind):
         return x, read_mxfp4(x)
     if kind == "F32":
         return struct.pack(f"<{len(x)}f", *x), x
+    if kind == "F16":
+        return struct.pack(f"<{len(x)}e", *x), [half(v) for v in x]
+    if kind == "BF16":  # cut off, which is exact of the checkpoints that have this type
+        raw = struct.pack(f"<{len(x)}f", *x)
+        raw = b"".join(raw[i + 2:i + 4] for i in range(0, len(raw), 4))
+        return raw, widen(raw, kind)
     out, back = [], []
     for i in range(0, len(x), 32):
         raw, numbers = make_block(x[i:i + 32], kind)

@@ -299,6 +299,16 @@ START_TEST(test_refusals) {
   gguf_key_float(&f, "llama.rope.scaling.attn_factor", 1.2f);
   refuse(TRI_UNSUPPORTED, "llama.rope.scaling.attn_factor");
   put_keys("llama");
+  gguf_key_float(&f, "llama.rope.freq_base", NAN); /* JSON has none, and the default is no answer */
+  refuse(TRI_UNSUPPORTED, "llama.rope.freq_base");
+  put_keys("llama");
+  gguf_key(&f, "llama.rope.freq_base", TRI_GGUF_F64);
+  gguf_put(&f.keys, 0x7e37e43c8800759cull, 8); /* 1e300, of which no float is left */
+  refuse(TRI_UNSUPPORTED, "llama.rope.freq_base");
+  put_keys("llama");
+  gguf_key_float(&f, "llama.rope.freq_base", -1e4f);
+  refuse(TRI_UNSUPPORTED, "llama.rope.freq_base");
+  put_keys("llama");
   gguf_key_text(&f, "llama.rope.scaling.type", "to come");
   refuse(TRI_UNSUPPORTED, "rope_scaling.rope_type");
   put_keys("llama");
