@@ -173,8 +173,12 @@ static size_t count_tokens(const char *pre, const char *text) {
                                        "x.",
                                        "1212",
                                        "\xc4\xa0"
-                                       "1"},
-                           *const merges[] = {"a b", "a 1", "1 2", "x .", "12 12", "\xc4\xa0 1"};
+                                       "1",
+                                       "\xc3\xa4",
+                                       "\xc2\xb8",
+                                       "\xc5\x83",
+                                       "a\xc3\xa4"},
+                           *const merges[] = {"a b", "a 1", "1 2", "x .", "12 12", "\xc4\xa0 1", "a \xc3\xa4"};
   tri_tokenizer *t;
   tri_tokenizer_scratch *s;
   tri_error err;
@@ -197,14 +201,16 @@ static size_t count_tokens(const char *pre, const char *text) {
 /* GLM splits digits from letters, and takes three of them at once; BLOOM splits at dots, and neither digits nor
  * letters; Falcon splits dots, digits from letters and from a space before them, and three digits that follow each
  * other. */
+#define HAN "a\xe4\xb8\xad" /* its first byte would join the letter before it */
 START_TEST(test_splits) {
   static const struct {
     const char *pre, *text;
     size_t count;
-  } cases[] = {{"glm4", "a1", 2},   {"glm4", "1212", 3},   {"glm4", "x.", 2},   {"glm4", " 1", 2},
-               {"bloom", "a1", 1},  {"bloom", "1212", 1},  {"bloom", "x.", 2},  {"bloom", " 1", 1},
-               {"falcon", "a1", 2}, {"falcon", "1212", 3}, {"falcon", "x.", 2}, {"falcon", " 1", 2},
-               {"gpt-2", "a1", 2},  {"gpt-2", "1212", 1},  {"gpt-2", "x.", 2},  {"gpt-2", " 1", 1}};
+  } cases[] = {{"glm4", "a1", 2},    {"glm4", "1212", 3},    {"glm4", "x.", 2},   {"glm4", " 1", 2},
+               {"bloom", "a1", 1},   {"bloom", "1212", 1},   {"bloom", "x.", 2},  {"bloom", " 1", 1},
+               {"falcon", "a1", 2},  {"falcon", "1212", 3},  {"falcon", "x.", 2}, {"falcon", " 1", 2},
+               {"gpt-2", "a1", 2},   {"gpt-2", "1212", 1},   {"gpt-2", "x.", 2},  {"gpt-2", " 1", 1},
+               {"kimi-k2", "a1", 2}, {"kimi-k2", "1212", 3}, {"kimi-k2", HAN, 4}, {"qwen2", HAN, 3}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     size_t count = count_tokens(cases[i].pre, cases[i].text);
     ck_assert_msg(count == cases[i].count, "%s: \"%s\" has %zu tokens, not %zu", cases[i].pre, cases[i].text, count,

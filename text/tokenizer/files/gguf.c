@@ -68,6 +68,7 @@ static uint32_t id_of(const tables *t, const char *key) {
 
 #define CONTRACTIONS "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 #define NO_LETTER "[^\\r\\n\\p{L}\\p{N}]?"
+#define NO_HAN(set) "[" set "&&[^\\p{Han}]]"
 #define UPPER "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
 #define LOWER "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
 #define SPACES "\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
@@ -92,6 +93,10 @@ static const splitter splitters[] = {
     {.names = "smollm starcoder refact command-r codeshell", .digits = true},
     {.names = "llama-bpe llama-v3 llama3", .patterns = {LLAMA3("\\p{N}{1,3}")}, .whole_words = true, .adds_bos = true},
     {.names = "dbrx glm4 chatglm-bpe", .patterns = {LLAMA3("\\p{N}{1,3}")}},
+    {.names = "kimi-k2", /* as tiktoken, which does not cut a word that is a token */
+     .patterns = {"[\\p{Han}]+|" NO_LETTER NO_HAN(UPPER) "*" NO_HAN(LOWER) "+" CONTRACTIONS "?|" NO_LETTER NO_HAN(
+         UPPER) "+" NO_HAN(LOWER) "*" CONTRACTIONS "?|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|" SPACES},
+     .whole_words = true},
     {.names = "bloom poro-chat gpt3-finnish",
      .patterns = {" ?[^(\\s|.,!?\xe2\x80\xa6\xe3\x80\x82\xef\xbc\x8c\xe3\x80\x81\xe0\xa5\xa4\xdb\x94\xd8\x8c)]+"}},
     {.names = "falcon",
