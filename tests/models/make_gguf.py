@@ -18,7 +18,8 @@ import struct
 import sys
 
 U32, F32, BOOL, TEXT = 4, 6, 7, 8
-BLOCKS = {"F32": (0, 1, 4), "F16": (1, 1, 2), "BF16": (30, 1, 2), "Q4_0": (2, 32, 18), "Q4_1": (3, 32, 20), "Q8_0": (8, 32, 34), "MXFP4": (39, 32, 17)}
+BLOCKS = {"F32": (0, 1, 4), "F16": (1, 1, 2), "BF16": (30, 1, 2),
+          "Q4_0": (2, 32, 18), "Q4_1": (3, 32, 20), "Q8_0": (8, 32, 34), "MXFP4": (39, 32, 17)}
 
 # ---- names: a family's architecture, then a folder's names without "model." and "layers.N." ----
 COMMON = {
@@ -43,7 +44,8 @@ GPT_OSS = {"post_attention_layernorm": "post_attention_norm", "mlp.router": "ffn
 DEEPSEEK = {"self_attn.q_proj": "attn_q", "self_attn.q_a_proj": "attn_q_a", "self_attn.q_a_layernorm": "attn_q_a_norm",
             "self_attn.q_b_proj": "attn_q_b", "self_attn.kv_a_proj_with_mqa": "attn_kv_a_mqa",
             "self_attn.kv_a_layernorm": "attn_kv_a_norm", "self_attn.kv_b_proj": "attn_kv_b",
-            "self_attn.k_b_proj": "attn_k_b", "self_attn.v_b_proj": "attn_v_b", "mlp.gate.e_score_correction": "exp_probs_b",
+            "self_attn.k_b_proj": "attn_k_b", "self_attn.v_b_proj": "attn_v_b",
+            "mlp.gate.e_score_correction": "exp_probs_b",
             "mlp.shared_experts.gate_proj": "ffn_gate_shexp", "mlp.shared_experts.up_proj": "ffn_up_shexp",
             "mlp.shared_experts.down_proj": "ffn_down_shexp"}
 PHI2 = {"self_attn.dense": "attn_output", "self_attn.qkv": "attn_qkv", "mlp.fc1": "ffn_up", "mlp.fc2": "ffn_down",
@@ -97,7 +99,8 @@ FLOATS = {
 }
 # ---- what early configs call another way ----
 SAME = {"n_layer": "num_hidden_layers", "n_embd": "hidden_size", "n_head": "num_attention_heads",
-        "n_inner": "intermediate_size", "ffn_hidden_size": "intermediate_size", "n_positions": "max_position_embeddings"}
+        "n_inner": "intermediate_size", "ffn_hidden_size": "intermediate_size",
+        "n_positions": "max_position_embeddings"}
 
 
 def text(s):
@@ -307,7 +310,7 @@ def convert(config, tensors, old):
     for name, shape, x in tensors:
         parts = name.split(".")
         layer = next((int(p) for p in parts if p.isdigit()), 0)
-        if name in scales or layer >= config["num_hidden_layers"] and "experts" not in parts[:3]:
+        if name in scales or layer >= config["num_hidden_layers"]:
             continue
         if name.endswith((".attn.bias", ".masked_bias", "inv_freq")):
             continue
@@ -348,7 +351,8 @@ def latent_keys(config, arch, old):
     out = [key(f"{arch}.expert_gating_func", U32, 2 if config["model_type"] == "deepseek_v3" else 1)]
     sizes = {"key_length": key_length, "value_length": value}
     if not old:
-        sizes = {"key_length": rank + rope, "value_length": rank, "key_length_mla": key_length, "value_length_mla": value}
+        sizes = {"key_length": rank + rope, "value_length": rank}
+        sizes.update({"key_length_mla": key_length, "value_length_mla": value})
     return out + [key(f"{arch}.attention.{name}", U32, size) for name, size in sizes.items()]
 
 
@@ -357,7 +361,8 @@ def rope_keys(config, arch, tensors):
     out = [key(f"{arch}.rope.freq_base", F32, float(rope.get("rope_theta") or config.get("rope_theta") or 10000))]
     kind = rope.get("rope_type") or rope.get("type") or "default"
     dim = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
-    dim = config.get("qk_rope_head_dim") or int(dim * (rope.get("partial_rotary_factor") or config.get("partial_rotary_factor") or 1))
+    part = rope.get("partial_rotary_factor") or config.get("partial_rotary_factor") or 1
+    dim = config.get("qk_rope_head_dim") or int(dim * part)
     out.append(key(f"{arch}.rope.dimension_count", U32, dim))
     original = rope.get("original_max_position_embeddings") or config.get("original_max_position_embeddings")
     if original:

@@ -4,10 +4,10 @@
 
   mutate_gguf.py CHECKPOINTS OUT FIRST COUNT STEP
 
-OUT/SEED has the file or the files of each of COUNT seeds, from FIRST on in steps of STEP, and `expect`: "right CHECKPOINT", whose numbers OUT/SEED/twin
-has in a plain file, or "refused CHECKPOINT" with a pattern of what the error must name in the next line. Even seeds are
-right: types of keys and tensors, orders, alignments and splits are drawn. Odd seeds go through the list of broken
-fields, each in a file that is drawn in this way, too.
+OUT/SEED has the file or the files of each of COUNT seeds, from FIRST on in steps of STEP, and `expect`: "right
+CHECKPOINT", whose numbers OUT/SEED/twin has in a plain file, or "refused CHECKPOINT" with a pattern of what the error
+must name in the next line. Even seeds are right: types of keys and tensors, orders, alignments and splits are drawn. Odd
+seeds go through the list of broken fields, each in a file that is drawn in this way, too.
 """
 import json
 import os
@@ -24,7 +24,7 @@ HUGE = 1 << 60
 
 
 class Model:
-    """A file as lists: keys are [name, type, value], an array's value being (type, values); tensors are dictionaries."""
+    """A file as lists: keys are [name, type, value], of an array (type, values); tensors are dictionaries."""
 
     read = {}  # tensors of the folders
 
@@ -129,7 +129,8 @@ def vary(m, draw):
                ["general.sizes", ARRAY, (I64, [-1, 2])]][:draw.randrange(4)]
     for t in m.tensors:
         kinds = ["F32"]
-        if len(t["shape"]) >= 2 and t["name"].endswith("weight") and "inp" not in t["name"] and "position" not in t["name"]:
+        plain = "inp" in t["name"] or "position" in t["name"] or t["name"].endswith("bias")
+        if len(t["shape"]) >= 2 and not plain:
             kinds += ["BF16", "F16"] + (["Q8_0", "Q4_0", "Q4_1"] if t["shape"][-1] % 32 == 0 else [])
         t["kind"] = draw.choice(kinds)
     draw.shuffle(m.keys)
@@ -331,8 +332,8 @@ def fields_of_tensors():
         return "99"
 
     def missing(m, draw):
-        names = ("token_embd.weight", "output_norm.weight", "blk.0.attn_norm.weight")
-        m.tensors.remove(next(t for t in m.tensors if t["name"] == draw.choice(names[:1]) or t["name"] == names[1]))
+        name = draw.choice(("token_embd.weight", "output_norm.weight", "blk.0.attn_norm.weight"))
+        m.tensors.remove(next(t for t in m.tensors if t["name"] == name))
         return "no tensor|vocab_size"
 
     def twice(m, draw):
