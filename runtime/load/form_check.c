@@ -189,7 +189,7 @@ static tri_status check_matrix(const tri_weights_config *c, tri_backend *be, con
   m.results = tri_malloc((size_t)m.pieces * (size_t)rows, sizeof *m.results);
   TRI_TRY(m.results ? TRI_OK : TRI_NO_MEMORY);
   TRI_TRY(multiply(&m));
-  for (const tri_tensor_rule *r = c->model->arch->tensors; r->name; r++)
+  for (const tri_tensor_rule *r = tri_rule_next(c->model, NULL); r; r = tri_rule_next(c->model, r))
     if (r->weight == id && tri_rule_applies(c->model, r, layer)) TRI_TRY(compare_rule(&m, r, slot));
 cleanup:
   tri_free(m.results);

@@ -82,7 +82,7 @@ bool tri_stored_form_find(const tri_model_config *c, const tri_shard *s, const t
   struct search f = {.type = dtype, .fits = true};
   tri_weight_shape shape = tri_shard_weight_shape(c, s, id, layer);
   if (!tri_weight_is_quantized(c, id) || !tri_weight_in_layer(c, id, layer) || !shape.n || !shape.k) return false;
-  for (const tri_tensor_rule *r = c->arch->tensors; r->name; r++) {
+  for (const tri_tensor_rule *r = tri_rule_next(c, NULL); r; r = tri_rule_next(c, r)) {
     if (r->weight != id || !tri_rule_applies(c, r, layer)) continue;
     if (!find_common_blocks(c, ckpt, r, layer, &f)) return false;
     if (tri_shard_slices(c, s, r, layer, 0, add_slice, &f) != TRI_OK) return false;

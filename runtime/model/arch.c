@@ -101,7 +101,7 @@ static const tri_tensor_rule ends[] = {
 };
 
 const tri_tensor_rule *tri_rule_next(const tri_model_config *c, const tri_tensor_rule *rule) {
-  const tri_tensor_rule *next = rule ? rule + 1 : c->arch->tensors;
+  const tri_tensor_rule *first = c->tensors ? c->tensors : c->arch->tensors, *next = rule ? rule + 1 : first;
   bool of_end = false;
   for (const tri_tensor_rule *e = ends; e->name; e++) of_end |= e == rule;
   if (!next->name && !of_end) next = ends;

@@ -263,6 +263,7 @@ typedef struct tri_sentence_config {
 
 typedef struct tri_model_config {
   const struct tri_arch *arch;
+  const struct tri_tensor_rule *tensors; /* of a file that has others than a folder of the family; NULL: the family's */
   int64_t hidden_size, num_layers, vocab_size, max_position_embeddings;
   tri_embed_config embed;
   tri_norm_config norm;

@@ -3,6 +3,8 @@
  * gains that are stored whole, divisors of rotary frequencies, and the forms of the tensors. */
 #include <errno.h>
 #include <fcntl.h>
+#include <float.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,16 +19,16 @@ enum { KEY = 320, MOST_FACTORS = TRI_MAX_ROTARY / 2 };
 
 /* Keys of all architectures. */
 static const tri_gguf_key keys[] = {
-    {"block_count", "num_hidden_layers", TRI_GGUF_INT},
-    {"embedding_length", "hidden_size", TRI_GGUF_INT},
-    {"feed_forward_length", "intermediate_size", TRI_GGUF_INT},
-    {"context_length", "max_position_embeddings", TRI_GGUF_INT},
-    {"attention.head_count", "num_attention_heads", TRI_GGUF_INT},
-    {"attention.head_count_kv", "num_key_value_heads", TRI_GGUF_INT},
-    {"attention.key_length", "head_dim", TRI_GGUF_INT},
-    {"attention.layer_norm_rms_epsilon", "rms_norm_eps", TRI_GGUF_NUMBER},
-    {"rope.freq_base", "rope_theta", TRI_GGUF_NUMBER},
-    {"vocab_size", NULL, TRI_GGUF_INT},
+    TRI_GGUF_KEY("block_count", "num_hidden_layers", INT),
+    TRI_GGUF_KEY("embedding_length", "hidden_size", INT),
+    TRI_GGUF_KEY("feed_forward_length", "intermediate_size", INT),
+    TRI_GGUF_KEY("context_length", "max_position_embeddings", INT),
+    TRI_GGUF_KEY("attention.head_count", "num_attention_heads", INT),
+    TRI_GGUF_KEY("attention.head_count_kv", "num_key_value_heads", INT),
+    TRI_GGUF_KEY("attention.key_length", "head_dim", INT),
+    TRI_GGUF_KEY("attention.layer_norm_rms_epsilon", "rms_norm_eps", NUMBER),
+    TRI_GGUF_KEY("rope.freq_base", "rope_theta", NUMBER),
+    TRI_GGUF_KEY("vocab_size", NULL, INT),
     {0},
 };
 /* Keys that the functions below read. */
@@ -44,7 +46,7 @@ static const char *const read_keys[] = {"attention.value_length",
 
 /* Facts that the tensors of all files show. */
 struct facts {
-  bool has_output, has_q_bias, has_mlp_bias, has_q_norm, has_f16;
+  bool has_output, has_q_bias, has_mlp_bias, has_q_norm, has_f16, has_qkv, has_k_up, has_second_norm;
   bool routes[TRI_MAX_LAYERS]; /* layers with experts */
   uint64_t vocab, blocks;      /* blocks: a bit for each type by its number */
   tri_gguf_factors freqs, longs, shorts;
@@ -86,15 +88,27 @@ static void note_router(struct facts *f, const char *name) {
   if (layer >= 0 && layer < TRI_MAX_LAYERS) f->routes[layer] = true;
 }
 
+static void note_presence(struct facts *f, const char *name) {
+  const struct {
+    const char *name;
+    bool *is;
+  } tensors[] = {{"output.weight", &f->has_output},
+                 {"blk.0.attn_q.bias", &f->has_q_bias},
+                 {"blk.0.ffn_down.bias", &f->has_mlp_bias},
+                 {"blk.0.attn_q_norm.weight", &f->has_q_norm},
+                 {"blk.0.attn_qkv.weight", &f->has_qkv},
+                 {"blk.0.attn_k_b.weight", &f->has_k_up},
+                 {"blk.0.attn_norm_2.weight", &f->has_second_norm}};
+  for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++)
+    if (!strcmp(name, tensors[i].name)) *tensors[i].is = true;
+}
+
 static tri_status look_at(struct facts *f, const char *path, const tri_gguf *g, tri_error *err) {
   for (size_t i = 0; i < g->num_tensors; i++) {
     const tri_gguf_tensor *t = &g->tensors[i];
     f->blocks |= 1ull << t->block->id;
     if (t->block->id == TRI_GGUF_BLOCK_F16 && t->rank > 1) f->has_f16 = true;
-    if (!strcmp(t->name, "output.weight")) f->has_output = true;
-    if (!strcmp(t->name, "blk.0.attn_q.bias")) f->has_q_bias = true;
-    if (!strcmp(t->name, "blk.0.attn_q_norm.weight")) f->has_q_norm = true;
-    if (!strcmp(t->name, "blk.0.ffn_down.bias")) f->has_mlp_bias = true;
+    note_presence(f, t->name);
     note_router(f, t->name);
     if (!strcmp(t->name, "token_embd.weight") && t->rank == 2) f->vocab = t->shape[1];
     if (!strcmp(t->name, "rope_freqs.weight")) TRI_CHECK(read_factors(path, t, &f->freqs, err));
@@ -139,23 +153,53 @@ static tri_status read_number(const struct maker *m, const char *key, double *ou
   *found = v && v->count;
   if (!*found) return TRI_OK;
   for (uint64_t i = 0; i < v->count; i++) {
-    if (!tri_gguf_item_number(v, i, i ? &x : out)) return wrong_value(m, v, "a number that is not negative");
-    if (i && x != *out) return wrong_value(m, v, "the same in all layers");
+    if (!tri_gguf_item_number(v, i, &x) || !(x >= 0 && x <= FLT_MAX))
+      return wrong_value(m, v, "a number that is not negative");
+    if (!i) *out = x;
+    if (x != *out) return wrong_value(m, v, "the same in all layers");
   }
   return TRI_OK;
+}
+
+static tri_status put_switch(struct maker *m, const tri_gguf_key *k) {
+  char key[KEY];
+  bool on = false;
+  const tri_gguf_value *v = find(m, k->from);
+  snprintf(key, sizeof key, "%s.%s", m->arch->name, k->from);
+  if (v && !tri_gguf_bool(m->g, key, &on)) return wrong_value(m, v, "true or false");
+  tri_json_add_key(&m->text, k->to);
+  tri_text_printf(&m->text, "%s", on ? "true" : "false");
+  return TRI_OK;
+}
+
+static tri_status check_heads(const struct maker *m, const tri_gguf_key *k) {
+  double x, heads = 0;
+  bool found, has;
+  TRI_CHECK(read_number(m, "attention.head_count", &heads, &has));
+  TRI_CHECK(read_number(m, k->from, &x, &found));
+  return found && x != heads ? wrong_value(m, find(m, k->from), "attention.head_count in this architecture") : TRI_OK;
 }
 
 static tri_status put_key(struct maker *m, const tri_gguf_key *k) {
   double x;
   bool found;
   const tri_gguf_value *v = find(m, k->from);
+  if (k->kind == TRI_GGUF_HEADS) return check_heads(m, k);
+  if (!k->to) return TRI_OK;
+  if (!v && k->absent) tri_text_printf(&m->text, ",\"%s\":%s", k->to, k->absent);
+  if (!v) return TRI_OK;
+  if (k->kind == TRI_GGUF_SWITCH) return put_switch(m, k);
   TRI_CHECK(read_number(m, k->from, &x, &found));
-  if (!found || !k->to) return TRI_OK;
+  if (!found) return TRI_OK;
   bool is_float = v->type == TRI_GGUF_F32 || v->type == TRI_GGUF_F64;
-  if (k->kind == TRI_GGUF_INT && (is_float || x > 1e15)) return wrong_value(m, v, "an integer");
-  if (k->kind == TRI_GGUF_INT && x == 0) return TRI_OK; /* says that there is none */
+  bool is_int = k->kind == TRI_GGUF_INT || k->kind == TRI_GGUF_COUNT;
+  if (is_int && (is_float || x > 1e15)) return wrong_value(m, v, "an integer");
+  if (k->kind == TRI_GGUF_INT && x == 0) {
+    if (k->absent) tri_text_printf(&m->text, ",\"%s\":%s", k->to, k->absent);
+    return TRI_OK;
+  }
   tri_json_add_key(&m->text, k->to);
-  if (k->kind == TRI_GGUF_INT)
+  if (is_int)
     tri_text_printf(&m->text, "%.0f", x);
   else
     tri_json_add_float(&m->text, (float)x, "null"); /* 9.9999997e-06 is 1e-5 */
@@ -191,18 +235,71 @@ static tri_status check_type(const struct maker *m) {
   return tri_fail(m->err, TRI_UNSUPPORTED, key, "the file has a %.*s, and no model", (int)(len < 40 ? len : 40), type);
 }
 
+static tri_status read_or(const struct maker *m, const char *key, const char *otherwise, double *out) {
+  bool found;
+  *out = 0;
+  TRI_CHECK(read_number(m, key, out, &found));
+  return found ? TRI_OK : read_number(m, otherwise, out, &found);
+}
+
+/* Sizes of latent attention: newer files have those of the cache, and the heads' in keys that end with _mla. */
+static tri_status put_latent_sizes(struct maker *m) {
+  double key, value, rotary = 0;
+  bool found;
+  TRI_CHECK(read_or(m, "attention.key_length_mla", "attention.key_length", &key));
+  TRI_CHECK(read_or(m, "attention.value_length_mla", "attention.value_length", &value));
+  TRI_CHECK(read_number(m, "rope.dimension_count", &rotary, &found));
+  if (!(key > rotary && rotary > 0 && value > 0 && key < 1e9 && value < 1e9))
+    return tri_fail(m->err, TRI_UNSUPPORTED, "attention.key_length",
+                    "%s.attention.key_length and .value_length must be sizes of heads, and more than "
+                    "rope.dimension_count",
+                    m->arch->name);
+  tri_json_put_uint(&m->text, "qk_nope_head_dim", (uint64_t)(key - rotary));
+  tri_json_put_uint(&m->text, "v_head_dim", (uint64_t)value);
+  return TRI_OK;
+}
+
+/* Runs of experts. Early files of DeepSeek-V3 do not name its 8, of which a token may use 4: its family does. The
+ * experts are then 256, which are those of no other model without such runs. */
+static tri_status put_groups(struct maker *m, bool sigmoid) {
+  enum { DEEPSEEK_V3 = 256 };
+  double groups = 0, used = 0, experts = 0;
+  bool found, has_used;
+  TRI_CHECK(read_number(m, "expert_count", &experts, &found));
+  TRI_CHECK(read_number(m, "expert_group_count", &groups, &found));
+  TRI_CHECK(read_number(m, "expert_group_used_count", &used, &has_used));
+  if (!found && sigmoid && experts == DEEPSEEK_V3) return TRI_OK;
+  if (groups < 1) groups = used = 1;
+  if (groups > 4096 || used < 1 || used > groups)
+    return tri_fail(m->err, TRI_OUT_OF_RANGE, "expert_group_used_count",
+                    "%s.expert_group_used_count must be from 1 to expert_group_count, which is at most 4096",
+                    m->arch->name);
+  tri_json_put_uint(&m->text, "n_group", (uint64_t)groups);
+  tri_json_put_uint(&m->text, "topk_group", (uint64_t)used);
+  if (!sigmoid && groups > 1) tri_json_put_word(&m->text, "topk_method", "group_limited_greedy");
+  return TRI_OK;
+}
+
+static tri_status put_latent(struct maker *m, const char *type) {
+  TRI_CHECK(put_latent_sizes(m));
+  return put_groups(m, m->arch->sigmoid_type && !strcmp(type, m->arch->sigmoid_type));
+}
+
 /* Values as long as keys, and how much of a head rotates. */
-static tri_status put_head(struct maker *m) {
+static tri_status put_head(struct maker *m, const char *type) {
   double key = 0, value, rotary, hidden = 0, heads = 0;
   bool has_key, has, found;
   TRI_CHECK(read_number(m, "attention.key_length", &key, &has_key));
   TRI_CHECK(read_number(m, "embedding_length", &hidden, &has));
   TRI_CHECK(read_number(m, "attention.head_count", &heads, &has));
   if (!has_key && heads > 0) key = hidden / heads;
+  /* A family's own size counts in folders alone. */
+  if (!has_key && key >= 1 && key == floor(key) && tri_config_key_find(tri_arch_find(type), "head_dim"))
+    tri_json_put_uint(&m->text, "head_dim", (uint64_t)key);
   TRI_CHECK(read_number(m, "attention.value_length", &value, &found));
   if (found && value != key) return wrong_value(m, find(m, "attention.value_length"), "attention.key_length");
   TRI_CHECK(read_number(m, "rope.dimension_count", &rotary, &found));
-  if (found && rotary != key && key > 0) tri_json_put_num(&m->text, "partial_rotary_factor", rotary / key);
+  if (found && key > 0) tri_json_put_num(&m->text, "partial_rotary_factor", rotary / key);
   if (!m->arch->scaled_by_width || key <= 0) return TRI_OK;
   double layers = 0;
   TRI_CHECK(read_number(m, "block_count", &layers, &has));
@@ -233,6 +330,20 @@ static tri_status put_scaling(struct maker *m, const char *from, const char *to)
   return TRI_OK;
 }
 
+/* DeepSeek's files have a tenth of mscale_all_dim, which mscale is, too, in all its models. */
+static tri_status put_mscale(struct maker *m) {
+  double tenth;
+  bool found;
+  if (!m->arch->latent) return TRI_OK;
+  TRI_CHECK(read_number(m, "rope.scaling.yarn_log_multiplier", &tenth, &found));
+  if (!found) return TRI_OK;
+  tri_json_add_key(&m->text, "mscale");
+  tri_json_add_float(&m->text, (float)(10 * tenth), "null");
+  tri_json_add_key(&m->text, "mscale_all_dim");
+  tri_json_add_float(&m->text, (float)(10 * tenth), "null");
+  return TRI_OK;
+}
+
 static tri_status put_rope(struct maker *m) {
   char key[KEY];
   const char *type;
@@ -256,6 +367,8 @@ static tri_status put_rope(struct maker *m) {
     TRI_CHECK(put_scaling(m, "rope.scaling.original_context_length", "original_max_position_embeddings"));
     TRI_CHECK(put_scaling(m, "rope.scaling.yarn_beta_fast", "beta_fast"));
     TRI_CHECK(put_scaling(m, "rope.scaling.yarn_beta_slow", "beta_slow"));
+    if (m->arch->exact_yarn) tri_text_printf(&m->text, ",\"truncate\":false");
+    TRI_CHECK(put_mscale(m));
   } else {
     return TRI_OK;
   }
@@ -299,6 +412,13 @@ static tri_status put_switches(struct maker *m, const char *type, bool has_exper
   bool llama = !strcmp(type, "llama"), renormalizes = m->arch->renormalizes;
   if (m->facts.has_q_bias && llama) tri_text_printf(&m->text, ",\"attention_bias\":true");
   if (m->facts.has_mlp_bias && llama) tri_text_printf(&m->text, ",\"mlp_bias\":true");
+  if (!strcmp(type, "glm4"))
+    tri_text_printf(&m->text, ",\"attention_bias\":%s", m->facts.has_q_bias ? "true" : "false");
+  if (!strcmp(type, "stablelm"))
+    tri_text_printf(&m->text, ",\"use_qkv_bias\":%s", m->facts.has_q_bias ? "true" : "false");
+  if (!strcmp(type, "falcon"))
+    tri_text_printf(&m->text, ",\"new_decoder_architecture\":true,\"num_ln_in_parallel_attn\":%d",
+                    m->facts.has_second_norm ? 2 : 1);
   if (m->facts.has_q_norm && !strcmp(type, "cohere")) tri_text_printf(&m->text, ",\"use_qk_norm\":true");
   if (!has_experts || m->arch->moe_type) return TRI_OK; /* Mixtral has experts in all layers, and renormalizes */
   snprintf(key, sizeof key, "%s.expert_weights_norm", m->arch->name);
@@ -307,33 +427,50 @@ static tri_status put_switches(struct maker *m, const char *type, bool has_exper
   return m->arch->may_be_dense ? put_dense_layers(m) : TRI_OK;
 }
 
+/* The family. */
+static tri_status type_of(const struct maker *m, double experts, double window, const char **type) {
+  enum { SOFTMAX = 1, SIGMOID = 2 };
+  const tri_gguf_arch *a = m->arch;
+  double gating = SOFTMAX;
+  bool has;
+  *type = a->model_type;
+  if (experts > 0 && a->moe_type)
+    *type = a->moe_type;
+  else if (window > 0 && a->window_type)
+    *type = a->window_type;
+  if (!a->sigmoid_type) return TRI_OK;
+  TRI_CHECK(read_number(m, "expert_gating_func", &gating, &has));
+  if (gating != SOFTMAX && gating != SIGMOID)
+    return wrong_value(m, find(m, "expert_gating_func"), "1, a softmax, or 2, a sigmoid");
+  if (gating == SIGMOID) *type = a->sigmoid_type;
+  return TRI_OK;
+}
+
 static tri_status make_text(struct maker *m) {
   const tri_gguf_arch *a = m->arch;
   double experts = 0, window = 0;
+  const char *type;
   bool has;
   TRI_CHECK(read_number(m, "expert_count", &experts, &has));
   TRI_CHECK(read_number(m, "attention.sliding_window", &window, &has));
   const tri_gguf_value *v = find(m, "attention.sliding_window");
   if (v && window > 0 && !a->has_window) return wrong_value(m, v, "0 in this architecture");
-  const char *type = a->model_type;
-  if (experts > 0 && a->moe_type)
-    type = a->moe_type;
-  else if (window > 0 && a->window_type)
-    type = a->window_type;
+  TRI_CHECK(type_of(m, experts, window, &type));
   tri_text_printf(&m->text, "{");
   tri_json_put_word(&m->text, "model_type", type);
-  for (const tri_gguf_key *k = keys; k->from; k++) TRI_CHECK(put_key(m, k));
+  for (const tri_gguf_key *k = keys; k->from; k++)
+    if (!is_in(a->keys, k->from)) TRI_CHECK(put_key(m, k));
   for (const tri_gguf_key *k = a->keys; k->from; k++) TRI_CHECK(put_key(m, k));
   if (a->members) tri_text_printf(&m->text, ",%s", a->members);
   if (window > 0) tri_json_put_uint(&m->text, "sliding_window", (uint64_t)window);
   if (m->facts.vocab) tri_json_put_uint(&m->text, "vocab_size", m->facts.vocab);
   TRI_CHECK(put_switches(m, type, experts > 0));
   tri_text_printf(&m->text, ",\"tie_word_embeddings\":%s", m->facts.has_output ? "false" : "true");
-  TRI_CHECK(put_head(m));
+  TRI_CHECK(a->latent ? put_latent(m, type) : put_head(m, type));
   TRI_CHECK(put_rope(m));
   put_ids(m);
   tri_text_printf(&m->text, "}");
-  return m->text.len ? TRI_OK : tri_fail(m->err, TRI_NO_MEMORY, "model", "no memory for the config");
+  return m->text.failed ? tri_fail(m->err, TRI_NO_MEMORY, "model", "no memory for the config") : TRI_OK;
 }
 
 /* ---- the whole ---- */
@@ -347,10 +484,12 @@ tri_status tri_gguf_config_make(const tri_gguf *g, const char *path, tri_gguf_co
   TRI_TRY(check_known(&m));
   TRI_TRY(look_at_all(&m, path));
   TRI_TRY(make_text(&m));
-  *out = (tri_gguf_config){.text = m.text, .freqs = m.facts.freqs, .gains_of_one = m.arch->gains_of_one};
+  *out = (tri_gguf_config){.text = m.text, .freqs = m.facts.freqs, .arch = m.arch};
   /* Numbers of 16 bits stay what they are, and blocks in the same files become that type. */
   out->stored = (tri_stored){.method = TRI_STORED_GGUF, .widened = m.facts.has_f16 ? TRI_F16 : TRI_BF16};
   out->stored.blocks = m.facts.blocks;
+  out->stored.fused_qkv = m.facts.has_qkv;
+  out->stored.split_kv_up = m.facts.has_k_up;
   return TRI_OK;
 cleanup:
   tri_buf_free(&m.text);
@@ -363,7 +502,8 @@ tri_status tri_gguf_config_finish(const tri_gguf_config *from, tri_model_config 
     return tri_fail(err, TRI_CORRUPT, "rope_freqs.weight", "rope_freqs.weight has %d divisors for %d frequencies",
                     from->freqs.count, r->rotary_dim / 2);
   for (int i = 0; i < from->freqs.count; i++) r->inv_freq[i] /= from->freqs.x[i];
-  if (from->gains_of_one) c->norm.weight_offset = 0;
+  if (from->arch->gains_of_one) c->norm.weight_offset = 0;
+  c->tensors = from->arch->rules;
   c->stored = from->stored;
   return TRI_OK;
 }

@@ -99,15 +99,27 @@ static tri_status add(struct list *l, const tri_gguf_tensor *from) {
   enum { MOST_EXPERTS = 4096 };
   char name[NAME_BYTES];
   long layer;
+  size_t rows;
   const char *suffix, *rest = rest_of(from->name, &layer);
   tri_st_tensor t = {.dtype = dtype_of(from->block), .offset = from->offset, .bytes = from->bytes, .rank = from->rank};
   if (is_of_config(from->name)) return TRI_OK;
   const tri_gguf_name *n = tri_gguf_name_find(l->arch, rest, &suffix);
-  if (!n)
+  if (!n && !l->arch->rules)
     return tri_fail(l->err, TRI_UNSUPPORTED, from->name, "tensor %.80s is not known of the architecture %s", from->name,
                     l->arch->name);
   if (t.dtype == TRI_DTYPE_COUNT) t.block = from->block;
   for (int i = 0; i < t.rank; i++) t.shape[i] = (int64_t)from->shape[t.rank - 1 - i];
+  if (n && n->flat && t.rank == 3) {
+    if (!tri_size_mul((size_t)t.shape[0], (size_t)t.shape[1], &rows) || rows > INT64_MAX)
+      return tri_fail(l->err, TRI_OVERFLOW, from->name, "tensor %.80s has too many rows", from->name);
+    t.shape[0] = (int64_t)rows;
+    t.shape[1] = t.shape[2];
+    t.rank = 2;
+  }
+  if (l->arch->rules) { /* loading looks for the file's names */
+    put(l, &t, from->name);
+    return TRI_OK;
+  }
   if (n->row && t.rank == 1) {
     t.shape[1] = t.shape[0];
     t.shape[0] = 1;

@@ -46,6 +46,8 @@ typedef struct tri_stored {
   tri_dtype widened;     /* of matrices in memory, unless another type is asked for */
   uint64_t blocks;       /* GGUF: a bit for each type of the tensors (tri_gguf_block_id) */
   bool wide_blocks_only; /* of FP8's blocks only wide ones stay (tri_groups_are_wide): as the backend wants it */
+  /* GGUF, for the tables: queries, keys and values are one tensor; the up-projections of keys and values are two */
+  bool fused_qkv, split_kv_up;
 } tri_stored;
 
 /* model_dtype: the config's own. A model that is not quantized is TRI_STORED_PLAIN. Refuses, by the names of the field

@@ -263,6 +263,8 @@ static int64_t full_rows(const tri_model_config *c, const tri_tensor_rule *rule,
   case TRI_W_SHARED_GATE: return 1;
   case TRI_W_Q_A_NORM: return c->mla.q_rank;
   case TRI_W_KV_A_NORM: return c->mla.rank;
+  case TRI_W_K_UP: return c->attention.num_heads * c->mla.rank;
+  case TRI_W_V_UP: return c->attention.num_heads * c->mla.v_dim;
   default: return c->hidden_size;
   }
 }
@@ -294,9 +296,9 @@ tri_weight_shape tri_rule_full_shape(const tri_model_config *c, const tri_tensor
   case TRI_W_DENSE2: full.k = c->sentence.dense[1].in; break;
   case TRI_W_RELATIVE_BIAS: full.k = c->attention.num_heads; break;
   case TRI_W_Q_B: full.k = c->mla.low_rank_q ? c->mla.q_rank : c->hidden_size; break;
-  case TRI_W_K_UP:
-    full.k = c->attention.num_heads * (c->mla.nope_dim + c->mla.v_dim);
-    break; /* the tensor's transpose */
+  case TRI_W_K_UP: /* the transpose of a tensor that has the values', too */
+    full.k = rule->part == TRI_PART_WHOLE ? c->mla.nope_dim : c->attention.num_heads * (c->mla.nope_dim + c->mla.v_dim);
+    break;
   case TRI_W_V_UP: full.k = c->mla.rank; break;
   case TRI_W_O:
   case TRI_W_CROSS_O: full.k = tri_layer_heads(c, layer).num * tri_value_dim(c, layer); break;
@@ -390,15 +392,22 @@ static tri_status emit_up(bool gated, int64_t size, tri_range mine, tri_part par
   return emit_rows(e, mine.first + (part == TRI_PART_GATE_UP_CONCAT ? size : 0), up_dst, mine.count, cols);
 }
 
-/* The parts of the up-projection of keys and values: head by head, the keys' turned. */
-static tri_status emit_latent(const tri_model_config *c, const tri_shard *s, tri_weight_id id, const struct emit *e) {
+/* The parts of the up-projection of keys and values: head by head, the keys' turned; or those of a tensor of its own.
+ */
+static tri_status emit_latent(const tri_model_config *c, const tri_shard *s, const tri_tensor_rule *rule,
+                              const struct emit *e) {
   const tri_mla *m = &c->mla;
+  bool of_keys = rule->weight == TRI_W_K_UP;
+  if (rule->part == TRI_PART_WHOLE) {
+    int64_t rows = of_keys ? m->rank : m->v_dim;
+    return emit_rows(e, s->q_heads.first * rows, 0, s->q_heads.count * rows, of_keys ? m->nope_dim : m->rank);
+  }
   for (int i = 0; i < s->q_heads.count; i++) {
     int64_t at = (s->q_heads.first + i) * (m->nope_dim + m->v_dim);
     tri_slice keys = {.src_col = at, .dst_row = i * m->rank, .rows = m->rank, .cols = m->nope_dim, .row_step = 1};
     tri_slice values = {
         .src_row = at + m->nope_dim, .dst_row = i * m->v_dim, .rows = m->v_dim, .cols = m->rank, .row_step = 1};
-    TRI_CHECK(e->fn(e->ctx, id == TRI_W_K_UP ? &keys : &values));
+    TRI_CHECK(e->fn(e->ctx, of_keys ? &keys : &values));
   }
   return TRI_OK;
 }
@@ -454,7 +463,7 @@ tri_status tri_shard_slices(const tri_model_config *c, const tri_shard *s, const
   case TRI_W_CROSS_O:
   case TRI_W_O: slice.src_col = q_heads.first * tri_value_dim(c, layer); break;
   case TRI_W_K_UP:
-  case TRI_W_V_UP: return emit_latent(c, s, rule->weight, &e);
+  case TRI_W_V_UP: return emit_latent(c, s, rule, &e);
   case TRI_W_DOWN: slice.src_col = units.first; break;
   default: break;
   }

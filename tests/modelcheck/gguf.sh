@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # gguf.sh MODELCHECK CHECKPOINTS [single|ranks]: GGUF files that are made of checkpoints (tests/models/make_gguf.py).
 #   single (default)  one rank: of each family that is read from them, as numbers, the stored answers; as blocks, the bits of
-#                     a folder with the numbers that the blocks stand for, also in int8 and with weights from the file in every
+#                     a folder, or a file, with the numbers that the blocks stand for, also in int8 and with weights from the file in every
 #                     step; in several files
 #   ranks             the same bits over several ranks
 modelcheck=$1 checkpoints=$2 what=${3-single}
@@ -25,6 +25,15 @@ make() {
   done
 }
 
+# answers NAME FOLDER ARG...: those of the file are those that are stored
+answers() {
+  make "$@"
+  out=$("$modelcheck" "$made/$2" 2>&1) || {
+    fail "$2"
+    echo "$out" | tail -n 3
+  }
+}
+
 # bits RANKS FOLDER ARG...: of the logits
 bits() {
   n=$1 where=$2
@@ -41,15 +50,14 @@ same() {
 }
 
 if [ "$what" = single ]; then
-  for name in cohere cohere_qk_norm gemma2_odd gemma3_text gemma_odd granite llama llama3 llama_bias llama_head_dim llama_odd \
-    llama_rope_linear llama_rope_longrope llama_rope_yarn mistral_odd mixtral_odd olmo2 olmoe_odd phi3_longrope phi3_odd \
-    qwen2_moe_odd qwen2_odd qwen3_moe_odd qwen3_odd starcoder2; do
-    make $name $name
-    out=$("$modelcheck" "$made/$name" 2>&1) || {
-      fail "$name"
-      echo "$out" | tail -n 3
-    }
+  for name in bloom_odd cohere cohere_qk_norm deepseek_v2 deepseek_v2_lite deepseek_v3 deepseek_v3_odd falcon_new \
+    falcon_new_one_norm falcon_odd gemma2_odd gemma3_text gemma_odd glm4 gpt2 gpt2_odd gpt_neox_odd gpt_neox_sequential \
+    gpt_oss_odd granite llama llama3 llama_bias llama_head_dim llama_odd llama_rope_linear llama_rope_longrope \
+    llama_rope_yarn mistral_odd mixtral_odd mxfp4_gpt_oss olmo2 olmoe_odd phi3_longrope phi3_odd phi_odd qwen2_moe_odd \
+    qwen2_odd qwen3_moe_odd qwen3_odd stablelm stablelm_parallel starcoder2; do
+    answers $name $name
   done
+  for name in deepseek_v2 deepseek_v3 phi_odd; do answers $name old_$name --old; done
   make llama parts --split 3
   "$modelcheck" "$made/parts" >/dev/null 2>&1 || fail 'a set of three files'
 fi
@@ -58,14 +66,17 @@ for blocks in Q4_0 Q4_1 Q8_0; do
   make mixtral_odd moe_$blocks --blocks $blocks
   make gemma2_odd gemma_$blocks --blocks $blocks
 done
-for folder in Q4_0 Q4_1 Q8_0 moe_Q8_0 gemma_Q4_1; do
+make mxfp4_gpt_oss oss_MXFP4 --blocks Q8_0
+make deepseek_v3 latent_Q8_0 --blocks Q8_0
+make deepseek_v3 latent_Q4_1 --blocks Q4_1 --old
+for folder in Q4_0 Q4_1 Q8_0 moe_Q8_0 gemma_Q4_1 oss_MXFP4 latent_Q8_0 latent_Q4_1; do
   if [ "$what" = single ]; then
     same 0 $folder --dtype float32
     same 0 $folder -q int8 --dtype float32
     same 0 $folder --dtype bfloat16
     same 0 $folder --dtype float32 --offload-weights nvme --nvme-path "$made/packs" # a pack of widened weights
   else
-    same 3 $folder --dtype float32 -tp 3
+    case $folder in oss* | latent*) same 2 $folder --dtype float32 -tp 2 ;; *) same 3 $folder --dtype float32 -tp 3 ;; esac
     same 2 $folder --dtype float32 -pp 2
     same 4 $folder --dtype bfloat16 -tp 2 -pp 2
   fi

@@ -15,7 +15,9 @@
 #include "base/json/json.h"
 #include "base/mem.h"
 #include "text/jinja/jinja.h"
+#include "runtime/model/gguf_model.h"
 #include "runtime/model/safetensors.h"
+#include "text/tokenizer/files/gguf.h"
 #include "text/tokenizer/tokenizer.h"
 #include "tests/fuzz/tokenizer_family.h"
 #include "tests/unit/fail_nth.h"
@@ -76,6 +78,14 @@ static outcome json(const char *data, size_t len) {
 
 /* ---- files of a model ---- */
 
+static uint64_t hash_tensors(uint64_t h, const tri_st_tensor *t, size_t count) {
+  for (size_t i = 0; i < count; i++) {
+    h = tri_hash_bytes(h, t[i].name, strlen(t[i].name));
+    h = tri_hash_bytes(h, &t[i].offset, sizeof t[i].offset);
+  }
+  return h;
+}
+
 static outcome safetensors(const char *data, size_t len) {
   const char *line = memchr(data, '\n', len < 24 ? len : 24);
   uint64_t bytes = 0;
@@ -86,13 +96,35 @@ static outcome safetensors(const char *data, size_t len) {
   tri_error err = {0};
   tri_status st = tri_st_parse_header(data + head, len - head, bytes, &tensors, &count, &names, &err);
   outcome o = {.digest = TRI_HASH_SEED};
-  for (size_t i = 0; st == TRI_OK && i < count; i++) {
-    o.digest = tri_hash_bytes(o.digest, tensors[i].name, strlen(tensors[i].name));
-    o.digest = tri_hash_bytes(o.digest, &tensors[i].offset, sizeof tensors[i].offset);
-  }
+  if (st == TRI_OK) o.digest = hash_tensors(o.digest, tensors, count);
   if (st != TRI_OK) o = refused(st, &err);
   tri_free(tensors);
   tri_free(names);
+  return o;
+}
+
+/* The header of a GGUF file, and the config and the tensors of its model. */
+static outcome gguf(const char *data, size_t len) {
+  tri_gguf *g = NULL;
+  tri_gguf_config made = {0};
+  tri_st_tensor *tensors = NULL;
+  size_t count = 0;
+  char *names = NULL;
+  tri_error err = {0}, why = {0};
+  tri_status st = tri_gguf_parse(data, len, len, &g, &err);
+  if (st != TRI_OK) return refused(st, &err);
+  outcome o = {.digest = TRI_HASH_SEED};
+  const tri_gguf_arch *arch = tri_gguf_arch_of(g, &err);
+  st = arch ? tri_gguf_config_make(g, "model.gguf", &made, &err) : TRI_UNSUPPORTED;
+  if (st == TRI_OK) o.digest = tri_hash_bytes(o.digest, made.text.data, made.text.len);
+  if (st != TRI_OK) o = refused(st, &err);
+  if (o.status == TRI_OK && (st = tri_gguf_tensors(g, g, arch, &tensors, &count, &names, &why)) != TRI_OK)
+    o = refused(st, &why);
+  o.digest = hash_tensors(o.digest, tensors, count);
+  tri_buf_free(&made.text);
+  tri_free(tensors);
+  tri_free(names);
+  tri_gguf_close(g);
   return o;
 }
 
@@ -131,6 +163,16 @@ static outcome of_family(const char *file, const char *data, size_t len) {
   tri_tokenizer *t = NULL;
   tri_error err = {0};
   tri_status st = parse_of_family(file, data, len, &t, &err);
+  return use_tokenizer(st, t, &err);
+}
+
+static outcome gguf_tokenizer(const char *data, size_t len) {
+  tri_gguf *g = NULL;
+  tri_tokenizer *t = NULL;
+  tri_error err = {0};
+  tri_status st = tri_gguf_parse(data, len, len, &g, &err);
+  if (st == TRI_OK) st = tok_gguf_read(g, &t, &err);
+  tri_gguf_close(g);
   return use_tokenizer(st, t, &err);
 }
 
@@ -344,6 +386,8 @@ END_TEST
 
 START_TEST(files) {
   run_all(safetensors, "safetensors");
+  run_all(gguf, "gguf");
+  run_all(gguf_tokenizer, "gguf");
   run_all(tokenizer, "tokenizer_json");
   run_all(tekken, "tokenizer_tekken");
   run_all(tiktoken, "tokenizer_tiktoken");

@@ -158,6 +158,67 @@ START_TEST(test_digits) {
 }
 END_TEST
 
+/* Returns how many tokens a text is: pairs of its bytes are joined where no split is between them. */
+static size_t count_tokens(const char *pre, const char *text) {
+  static const char *const tokens[] = {"a",
+                                       "b",
+                                       "1",
+                                       "2",
+                                       ".",
+                                       "x",
+                                       "\xc4\xa0",
+                                       "ab",
+                                       "a1",
+                                       "12",
+                                       "x.",
+                                       "1212",
+                                       "\xc4\xa0"
+                                       "1",
+                                       "\xc3\xa4",
+                                       "\xc2\xb8",
+                                       "\xc5\x83",
+                                       "a\xc3\xa4"},
+                           *const merges[] = {"a b", "a 1", "1 2", "x .", "12 12", "\xc4\xa0 1", "a \xc3\xa4"};
+  tri_tokenizer *t;
+  tri_tokenizer_scratch *s;
+  tri_error err;
+  const uint32_t *ids;
+  size_t count;
+  gguf_key_text(&f, KEY "model", "gpt2");
+  gguf_key_text(&f, KEY "pre", pre);
+  gguf_key_array(&f, KEY "tokens", TRI_GGUF_STRING, sizeof tokens / sizeof *tokens);
+  for (size_t i = 0; i < sizeof tokens / sizeof *tokens; i++) gguf_put_text(&f.keys, tokens[i], strlen(tokens[i]));
+  gguf_key_array(&f, KEY "merges", TRI_GGUF_STRING, sizeof merges / sizeof *merges);
+  for (size_t i = 0; i < sizeof merges / sizeof *merges; i++) gguf_put_text(&f.keys, merges[i], strlen(merges[i]));
+  ck_assert_msg(read(&t, &err) == TRI_OK, "%s: %s: %s", pre, err.field, err.message);
+  ck_assert_int_eq(tri_tokenizer_scratch_create(t, &s), TRI_OK);
+  ck_assert_int_eq(tri_tokenizer_encode(t, s, text, strlen(text), true, 0, &ids, &count), TRI_OK);
+  tri_tokenizer_scratch_destroy(s);
+  tri_tokenizer_destroy(t);
+  return count;
+}
+
+/* GLM splits digits from letters, and takes three of them at once; BLOOM splits at dots, and neither digits nor
+ * letters; Falcon splits dots, digits from letters and from a space before them, and three digits that follow each
+ * other. */
+#define HAN "a\xe4\xb8\xad" /* its first byte would join the letter before it */
+START_TEST(test_splits) {
+  static const struct {
+    const char *pre, *text;
+    size_t count;
+  } cases[] = {{"glm4", "a1", 2},    {"glm4", "1212", 3},    {"glm4", "x.", 2},   {"glm4", " 1", 2},
+               {"bloom", "a1", 1},   {"bloom", "1212", 1},   {"bloom", "x.", 2},  {"bloom", " 1", 1},
+               {"falcon", "a1", 2},  {"falcon", "1212", 3},  {"falcon", "x.", 2}, {"falcon", " 1", 2},
+               {"gpt-2", "a1", 2},   {"gpt-2", "1212", 1},   {"gpt-2", "x.", 2},  {"gpt-2", " 1", 1},
+               {"kimi-k2", "a1", 2}, {"kimi-k2", "1212", 3}, {"kimi-k2", HAN, 4}, {"qwen2", HAN, 3}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    size_t count = count_tokens(cases[i].pre, cases[i].text);
+    ck_assert_msg(count == cases[i].count, "%s: \"%s\" has %zu tokens, not %zu", cases[i].pre, cases[i].text, count,
+                  cases[i].count);
+  }
+}
+END_TEST
+
 /* ---- pieces ---- */
 
 /* Gemma's, whose files have no space before a text. Some have the unknown token among the control tokens, and a key for
@@ -305,6 +366,7 @@ Suite *suite_gguf_tokenizer(void) {
   TCase *c = tcase_create("gguf_tokenizer");
   tcase_add_loop_test(c, test_bytes, 0, 2);
   tcase_add_test(c, test_digits);
+  tcase_add_test(c, test_splits);
   tcase_add_loop_test(c, test_pieces, 0, 2);
   tcase_add_test(c, test_user_pieces_with_spaces);
   tcase_add_test(c, test_refusals);

@@ -68,15 +68,20 @@ static uint32_t id_of(const tables *t, const char *key) {
 
 #define CONTRACTIONS "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 #define NO_LETTER "[^\\r\\n\\p{L}\\p{N}]?"
+#define NO_HAN(set) "[" set "&&[^\\p{Han}]]"
 #define UPPER "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
 #define LOWER "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
 #define SPACES "\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 #define LLAMA3(digits) CONTRACTIONS "|" NO_LETTER "\\p{L}+|" digits "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|" SPACES
 
+#define BYTE_LEVEL(splits)                                                                                             \
+  "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true,\"use_regex\":" splits "}"
+
 /* A pre-tokenizer. Without patterns text is cut as GPT-2 does. */
 typedef struct splitter {
   const char *names; /* words */
   const char *patterns[3];
+  const char *list; /* of pre-tokenizers as tokenizer.json has it, where patterns cannot say it; else NULL */
   bool digits;      /* each of them alone, before all else */
   bool nfc;         /* text is composed first */
   bool whole_words; /* a word that is a token stays one */
@@ -87,7 +92,18 @@ static const splitter splitters[] = {
     {.names = "gpt-2 phi-2 olmo mpt"},
     {.names = "smollm starcoder refact command-r codeshell", .digits = true},
     {.names = "llama-bpe llama-v3 llama3", .patterns = {LLAMA3("\\p{N}{1,3}")}, .whole_words = true, .adds_bos = true},
-    {.names = "dbrx", .patterns = {LLAMA3("\\p{N}{1,3}")}},
+    {.names = "dbrx glm4 chatglm-bpe", .patterns = {LLAMA3("\\p{N}{1,3}")}},
+    {.names = "kimi-k2", /* as tiktoken, which does not cut a word that is a token */
+     .patterns = {"[\\p{Han}]+|" NO_LETTER NO_HAN(UPPER) "*" NO_HAN(LOWER) "+" CONTRACTIONS "?|" NO_LETTER NO_HAN(
+         UPPER) "+" NO_HAN(LOWER) "*" CONTRACTIONS "?|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|" SPACES},
+     .whole_words = true},
+    {.names = "bloom poro-chat gpt3-finnish",
+     .patterns = {" ?[^(\\s|.,!?\xe2\x80\xa6\xe3\x80\x82\xef\xbc\x8c\xe3\x80\x81\xe0\xa5\xa4\xdb\x94\xd8\x8c)]+"}},
+    {.names = "falcon",
+     .list = "{\"type\":\"Punctuation\",\"behavior\":\"Contiguous\"}," BYTE_LEVEL(
+         "true") ","
+                 "{\"type\":\"Digits\",\"individual_digits\":false},{\"type\":\"Split\",\"pattern\":{\"Regex\":"
+                 "\"[0-9][0-9][0-9]\"},\"behavior\":\"Isolated\",\"invert\":false}"},
     {.names = "qwen2 deepseek-r1-qwen", .patterns = {LLAMA3("\\p{N}")}, .nfc = true},
     {.names = "stablelm2", .patterns = {LLAMA3("\\p{N}")}},
     {.names = "tekken",
@@ -120,14 +136,17 @@ static const splitter *find_splitter(const tables *t, tri_error *err) {
 static void add_splitter(tri_buf *b, const splitter *s) {
   tri_text_printf(b, ",\"normalizer\":%s,\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[",
                   s->nfc ? "{\"type\":\"NFC\"}" : "null");
+  if (s->list) {
+    tri_text_printf(b, "%s]}", s->list);
+    return;
+  }
   if (s->digits) tri_text_printf(b, "{\"type\":\"Digits\",\"individual_digits\":true},");
   for (int i = 0; i < 3 && s->patterns[i]; i++) {
     tri_text_printf(b, "{\"type\":\"Split\",\"pattern\":{\"Regex\":");
     tri_json_add_string(b, s->patterns[i], strlen(s->patterns[i]));
     tri_text_printf(b, "},\"behavior\":\"Isolated\",\"invert\":false},");
   }
-  tri_text_printf(b, "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true,\"use_regex\":%s}]}",
-                  s->patterns[0] ? "false" : "true");
+  tri_text_printf(b, "%s]}", s->patterns[0] ? BYTE_LEVEL("false") : BYTE_LEVEL("true"));
 }
 
 /* Tokens that are found in text as they stand there. */
@@ -202,8 +221,8 @@ static tri_status read_bytes(const tables *t, tri_tokenizer **out, tri_error *er
   add_splitter(&b, s);
   add_frame(&b, bos, eos);
   add_model(&b, t, s);
-  tri_status st = b.len ? tri_tokenizer_parse(b.data, b.len, out, err)
-                        : tri_fail(err, TRI_NO_MEMORY, KEY "tokens", "no memory for the tokenizer");
+  tri_status st = b.failed ? tri_fail(err, TRI_NO_MEMORY, KEY "tokens", "no memory for the tokenizer")
+                           : tri_tokenizer_parse(b.data, b.len, out, err);
   tri_buf_free(&b);
   return st;
 }
