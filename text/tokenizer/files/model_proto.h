@@ -13,7 +13,7 @@ typedef struct tok_bytes {
 typedef struct tok_model_proto {
   tok_piece *pieces; /* owned; texts are valid UTF-8 without NULs, not empty, and borrowed from the file, */
   size_t count;
-  char *texts; /* or lie here; owned, NULL: none does */
+  char *texts;         /* or lie here; owned, NULL: none does */
   uint64_t model_type; /* 1: Unigram, 2: BPE */
   bool byte_fallback;
   bool space_after;               /* treat_whitespace_as_suffix */
