@@ -6,6 +6,7 @@
 
 #include "base/hash.h"
 #include "base/text.h"
+#include "runtime/grammar/configurations.h"
 #include "runtime/grammar/schema_impl.h"
 
 enum { MAX_DEPTH = 200, ARENA = 16384 };
@@ -140,6 +141,9 @@ static tri_status add_named(schema_maker *m, const schema_set *set, size_t first
     const void *ctx[] = {m, set->nodes[i]};
     TRI_CHECK(tri_json_each(set->nodes[i], check_beside, ctx));
   }
+  if (num > TRI_CONFIG_PLACES) /* an answer would begin at so many places at once */
+    return schema_fail(m, TRI_TOO_LARGE, set->nodes[first], "enum", "%zu values, where an enum may have %d", num,
+                       TRI_CONFIG_PLACES);
   for (size_t i = 0; i < num; i++) {
     const tri_json *value = value_at(list, is_const, i);
     int own = schema_type_of(value);

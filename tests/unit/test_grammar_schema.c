@@ -213,7 +213,7 @@ START_TEST(enums_beside_each_other_have_a_limit) {
   add(&b, "{\"allOf\":[");
   for (int k = 0; k < 2; k++) {
     add(&b, "{\"enum\":[");
-    for (int i = 0; i < 9000; i++) {
+    for (int i = 0; i < 4000; i++) {
       char value[16];
       snprintf(value, sizeof value, "%s%d", i ? "," : "", k ? i : -i - 1);
       add(&b, value);
@@ -222,6 +222,20 @@ START_TEST(enums_beside_each_other_have_a_limit) {
   }
   add(&b, "]}");
   ck_assert_int_eq(compile_text(&b, 0, &err), TRI_TOO_LARGE);
+  ck_assert(strstr(err.message, "takes too long to compile"));
+}
+END_TEST
+
+/* Values beyond those that a configuration keeps would never be drawn. */
+START_TEST(an_enum_has_a_limit) {
+  tri_buf b = {0};
+  tri_error err;
+  add(&b, "{\"enum\":[0");
+  add_times(&b, ",0", 4096);
+  add(&b, "]}");
+  ck_assert_int_eq(compile_text(&b, 0, &err), TRI_TOO_LARGE);
+  ck_assert_str_eq(err.field, "/enum");
+  ck_assert_str_eq(err.message, "4097 values, where an enum may have 4096");
 }
 END_TEST
 
@@ -284,6 +298,7 @@ Suite *suite_grammar_schema(void) {
   tcase_add_loop_test(c, what_cannot_be_kept_is_refused, 0, (int)(sizeof refusals / sizeof *refusals));
   tcase_add_test(c, branches_have_a_limit);
   tcase_add_test(c, enums_beside_each_other_have_a_limit);
+  tcase_add_test(c, an_enum_has_a_limit);
   tcase_add_test(c, one_of_is_checked_once);
   tcase_add_test(c, properties_are_found_by_a_table);
   tcase_add_test(c, a_long_key_is_no_recursion);
