@@ -170,6 +170,24 @@ tri_status tri_json_read_file(const char *path, size_t max_bytes, tri_json_doc *
   return st;
 }
 
+tri_status tri_json_read_input(const char *path, size_t max_bytes, tri_json_doc **out, tri_error *err) {
+  tri_buf text = {.max = max_bytes};
+  bool is_input = !path || !strcmp(path, "-");
+  FILE *f = is_input ? stdin : fopen(path, "re");
+  char part[4096];
+  tri_status st = TRI_OK;
+  if (!f) return tri_fail(err, TRI_NOT_FOUND, "file", "cannot open %.200s: %s", path, strerror(errno));
+  for (size_t n; st == TRI_OK && (n = fread(part, 1, sizeof part, f)) > 0;) st = tri_buf_append(&text, part, n);
+  if (st == TRI_TOO_LARGE)
+    tri_fail(err, st, "file", "%.200s has more than %zu bytes", is_input ? "the input" : path, max_bytes);
+  if (st == TRI_OK && ferror(f))
+    st = tri_fail(err, TRI_IO, "file", "cannot read %.200s", is_input ? "the input" : path);
+  if (st == TRI_OK) st = tri_json_parse(text.data ? text.data : "", text.len, out, err);
+  if (!is_input) fclose(f);
+  tri_buf_free(&text);
+  return st;
+}
+
 static bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; }
 
 /* Returns where the value that begins at s[i] ends: before the comma or the bracket that follows. */

@@ -41,6 +41,9 @@ tri_status tri_json_parse_python(const char *text, size_t len, tri_json_doc **ou
 tri_status tri_json_read_text(const char *path, size_t max_bytes, char **out, size_t *len, tri_error *err);
 /* The same, parsed by tri_json_parse_file. */
 tri_status tri_json_read_file(const char *path, size_t max_bytes, tri_json_doc **out, tri_error *err);
+/* A file of at most max_bytes, or standard input (path NULL or "-"), parsed by tri_json_parse; what cannot be read is
+ * of the field "file". */
+tri_status tri_json_read_input(const char *path, size_t max_bytes, tri_json_doc **out, tri_error *err);
 /* Parses as another library does: a number that is no integer has the value that read_real makes of its spelling, and
  * keys may have NULs in them (see tri_json_key). */
 tri_status tri_json_parse_with(const char *text, size_t len, double (*read_real)(const char *s, size_t n),

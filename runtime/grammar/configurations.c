@@ -47,7 +47,7 @@ struct tri_configs {
   table of_stacks, of_places, of_configs;
   step *steps;
   size_t room_steps, num_steps;
-  /* Of the closure that is being made: */
+  /* The closure that is being made: */
   uint32_t *todo, *found; /* places to look at, and those that take bytes */
   uint32_t num_todo, num_found, room_todo, room_found;
   uint32_t *turn; /* [room_turn]: the closure in which a place was seen last */

@@ -21,7 +21,7 @@ struct tri_masks {
   TAILQ_HEAD(kept_list, kept) by_use;
   kept **of_config; /* [room] */
   size_t room;
-  /* Of a walk, [depth of the trie + 1]: */
+  /* A walk has [depth of the trie + 1] of these: */
   uint32_t *path, *at;
 };
 

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `trireme grammar`: what becomes of a JSON Schema where answers must fit it. */
-#include <errno.h>
 #include <stdio.h>
-#include <string.h>
 #include <time.h>
 
 #include "base/json/json_writer.h"
@@ -34,23 +32,6 @@ static int fail(const tri_error *err, tri_status st) {
   fprintf(stderr, "trireme grammar: %s%s%s\n", err->field[0] ? err->field : "", err->field[0] ? ": " : "",
           err->message[0] ? err->message : tri_status_text(st));
   return tri_exit_code(st);
-}
-
-/* A file, or standard input. */
-static tri_status read_schema(const char *path, tri_json_doc **out, tri_error *err) {
-  tri_buf text = {.max = MOST_SCHEMA};
-  bool is_input = !path || !strcmp(path, "-");
-  FILE *f = is_input ? stdin : fopen(path, "re");
-  char part[4096];
-  tri_status st = TRI_OK;
-  if (!f) return tri_fail(err, TRI_NOT_FOUND, "", "cannot open %.200s: %s", path, strerror(errno));
-  for (size_t n; st == TRI_OK && (n = fread(part, 1, sizeof part, f)) > 0;) st = tri_buf_append(&text, part, n);
-  if (st == TRI_OK && ferror(f)) st = tri_fail(err, TRI_IO, "", "cannot read %.200s", is_input ? "the input" : path);
-  if (st == TRI_TOO_LARGE) tri_fail(err, st, "", "a schema has at most %d bytes", MOST_SCHEMA);
-  if (st == TRI_OK) st = tri_json_parse(text.data ? text.data : "", text.len, out, err);
-  if (!is_input) fclose(f);
-  tri_buf_free(&text);
-  return st;
 }
 
 static double cpu_ms(void) {
@@ -115,7 +96,7 @@ int main(int argc, char **argv) {
   tri_error err = {0};
   int code = tri_options_main(&spec, &o, argc, argv, &parsed);
   if (code >= 0) return code;
-  tri_status st = read_schema(tri_options_arg(parsed, 0), &doc, &err);
+  tri_status st = tri_json_read_input(tri_options_arg(parsed, 0), MOST_SCHEMA, &doc, &err);
   double begun = cpu_ms();
   tri_schema_options schema = {.no_white_space = !o.white_space};
   if (st == TRI_OK) st = tri_schema_compile(tri_json_root(doc), &schema, &net, &err);

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `trireme template`: the prompt that a model's chat template makes of messages. */
-#include <errno.h>
 #include <stdio.h>
-#include <string.h>
 #include <time.h>
 
 #include "client/chat/chat_template.h"
@@ -37,23 +35,6 @@ static int fail(const tri_error *err, tri_status st) {
   fprintf(stderr, "trireme template: %s%s%s\n", err->message[0] ? err->message : tri_status_text(st),
           *field ? " -- " : "", field);
   return tri_exit_code(st);
-}
-
-/* A file, or standard input. */
-static tri_status read_request(const char *path, tri_json_doc **out, tri_error *err) {
-  tri_buf text = {.max = MOST_REQUEST};
-  bool is_input = !path || !strcmp(path, "-");
-  FILE *f = is_input ? stdin : fopen(path, "re");
-  char part[4096];
-  tri_status st = TRI_OK;
-  if (!f) return tri_fail(err, TRI_NOT_FOUND, "file", "cannot open %.200s: %s", path, strerror(errno));
-  for (size_t n; st == TRI_OK && (n = fread(part, 1, sizeof part, f)) > 0;) st = tri_buf_append(&text, part, n);
-  if (st == TRI_OK && ferror(f))
-    st = tri_fail(err, TRI_IO, "file", "cannot read %.200s", is_input ? "the input" : path);
-  if (st == TRI_OK) st = tri_json_parse(text.data ? text.data : "", text.len, out, err);
-  if (!is_input) fclose(f);
-  tri_buf_free(&text);
-  return st;
 }
 
 static void print_text(const tri_jinja_output *out) { fwrite(out->text.data, 1, out->text.len, stdout); }
@@ -131,7 +112,7 @@ int main(int argc, char **argv) {
   tri_error err = {0};
   int code = tri_options_main(&spec, &o, argc, argv, &parsed);
   if (code >= 0) return code;
-  tri_status st = read_request(tri_options_arg(parsed, 0), &doc, &err);
+  tri_status st = tri_json_read_input(tri_options_arg(parsed, 0), MOST_REQUEST, &doc, &err);
   if (st == TRI_OK) st = render(&o, tri_json_root(doc), &out, &err);
   if (st == TRI_OK && !o.json) print_text(&out);
   if (st == TRI_OK && o.json) st = print_json(&out);
