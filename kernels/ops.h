@@ -62,6 +62,26 @@ typedef struct tri_norm_args {
 #define TRI_READS_norm(a) (a)->x.data, (a)->delta.data, (a)->square_sums
 #define TRI_WRITES_norm(a) (a)->delta.data ? (a)->x.data : NULL, (a)->out.data, (a)->copy.data
 
+/* x = x_scale * (x + delta_scale * d), where d is what one or two branches have given: delta + second (data NULL: none,
+ * and without a delta there is no second). Each of the two is normed first where it has a weight, and so is their sum
+ * where it has one: norms of results, as Gemma 2 has them (Riviere et al. 2024, table 1). Then out[i] = norm(x) *
+ * (weight[i] + weight_offset) * scale[i], for the outputs up to the first that has no data: one norm for several
+ * readers. All norms are RMS, with one eps and one offset. out[0] may be x itself (then x holds the normed value
+ * afterwards). delta and second hold nothing that is of use afterwards. Weights: float32 [hidden]; of an output NULL:
+ * ones. */
+enum { TRI_BRANCH_NORM_OUTPUTS = 3 };
+typedef struct tri_branch_norm_args {
+  tri_mat x, delta, second;
+  const float *delta_weight, *second_weight, *sum_weight;
+  float delta_scale, x_scale, eps, weight_offset;
+  tri_mat out[TRI_BRANCH_NORM_OUTPUTS];
+  const float *weight[TRI_BRANCH_NORM_OUTPUTS];
+  float scale[TRI_BRANCH_NORM_OUTPUTS];
+} tri_branch_norm_args;
+#define TRI_READS_branch_norm(a) (a)->x.data, (a)->delta.data, (a)->second.data
+#define TRI_WRITES_branch_norm(a)                                                                                      \
+  (a)->x.data, (a)->delta.data, (a)->second.data, (a)->out[0].data, (a)->out[1].data, (a)->out[2].data
+
 /* sums[t] = sum of x[t][j]^2 */
 typedef struct tri_square_sums_args {
   tri_mat x;
@@ -406,6 +426,7 @@ typedef struct tri_move_blocks_args {
 #define TRI_OP_LIST(X)                                                                                                 \
   X(embed)                                                                                                             \
   X(norm)                                                                                                              \
+  X(branch_norm)                                                                                                       \
   X(square_sums)                                                                                                       \
   X(gate_rows)                                                                                                         \
   X(softcap)                                                                                                           \

@@ -72,6 +72,52 @@ static void norm_share(const row_run *r, int begin, int end) {
   }
 }
 
+/* Norms a row where it lies; without a weight it stays as it is. */
+static void norm_result(const tri_cpu_isa *isa, const tri_branch_norm_args *a, float *row, const float *weight) {
+  tri_norm_row n = {.x = row, .out = row, .weight = weight, .n = a->x.cols, .kind = TRI_NORM_RMS};
+  n.eps = a->eps;
+  n.weight_offset = a->weight_offset;
+  n.mean_square = -1;
+  if (weight) isa->norm(&n);
+}
+
+/* Returns what is added to x, or NULL. */
+static const float *sum_branches(const tri_cpu_isa *isa, const tri_branch_norm_args *a, int t) {
+  if (!a->delta.data) return NULL;
+  float *delta = tri_mat_row(&a->delta, t);
+  norm_result(isa, a, delta, a->delta_weight);
+  if (a->second.data) {
+    float *second = tri_mat_row(&a->second, t);
+    norm_result(isa, a, second, a->second_weight);
+    isa->blend(delta, 1, second, 1, a->x.cols);
+  }
+  norm_result(isa, a, delta, a->sum_weight);
+  return delta;
+}
+
+/* The first output may be x: it is the last to be written. */
+static void branch_norm_share(const row_run *r, int begin, int end) {
+  const tri_branch_norm_args *a = r->args;
+  int n = a->x.cols, outputs = 0;
+  while (outputs < TRI_BRANCH_NORM_OUTPUTS && a->out[outputs].data) outputs++;
+  for (int t = begin; t < end; t++) {
+    float *x = tri_mat_row(&a->x, t);
+    tri_norm_row norm = {.x = x, .n = n, .kind = TRI_NORM_RMS, .eps = a->eps, .weight_offset = a->weight_offset};
+    norm.delta_scale = a->delta_scale;
+    norm.mean_square = -1;
+    norm.delta = sum_branches(r->isa, a, t);
+    r->isa->norm(&norm);
+    norm.delta = NULL;
+    if (a->x_scale != 1) r->isa->softcap(x, n, a->x_scale, 0);
+    for (int i = outputs - 1; i >= 0; i--) {
+      norm.out = tri_mat_row(&a->out[i], t);
+      norm.weight = a->weight[i];
+      r->isa->norm(&norm);
+      if (a->scale[i] != 1) r->isa->softcap(norm.out, n, a->scale[i], 0);
+    }
+  }
+}
+
 static void square_sums_share(const row_run *r, int begin, int end) {
   const tri_square_sums_args *a = r->args;
   for (int t = begin; t < end; t++) a->sums[t] = r->isa->square_sum(tri_mat_row(&a->x, t), a->x.cols);
@@ -264,6 +310,7 @@ void tri_cpu_moe_route_launch(tri_backend *be, const tri_op_plan *plan, const tr
 #define ROW_OPS(X)                                                                                                     \
   X(embed, a->out.rows, a->out.cols * 0.3 + 100)                                                                       \
   X(norm, a->x.rows, a->x.cols * 0.4 + 30)                                                                             \
+  X(branch_norm, a->x.rows, a->x.cols * 1.2 + 50)                                                                      \
   X(square_sums, a->x.rows, a->x.cols * 0.2 + 20)                                                                      \
   X(gate_rows, a->x.rows, a->x.cols * 0.2 + 20)                                                                        \
   X(softcap, a->x.rows, a->x.cols * 1.5)                                                                               \

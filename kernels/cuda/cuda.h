@@ -413,6 +413,7 @@ void tri_cuda_widen_int8(cudaStream_t stream, const tri_weight *w, int first, in
 #define TRI_CUDA_OP_LIST(X)                                                                                            \
   X(embed, TRI_CUDA_NO_WORKSPACE)                                                                                      \
   X(norm, TRI_CUDA_NO_WORKSPACE)                                                                                       \
+  X(branch_norm, TRI_CUDA_NO_WORKSPACE)                                                                                \
   X(square_sums, TRI_CUDA_NO_WORKSPACE)                                                                                \
   X(gate_rows, TRI_CUDA_NO_WORKSPACE)                                                                                  \
   X(softcap, TRI_CUDA_NO_WORKSPACE)                                                                                    \

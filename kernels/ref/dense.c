@@ -70,6 +70,58 @@ static void norm_run(const tri_norm_args *a) {
 }
 TRI_REF_OP(norm)
 
+static bool is_like(const tri_mat *m, const tri_mat *x) {
+  return !m->data || (m->rows == x->rows && m->cols == x->cols);
+}
+
+static bool branch_norm_fits(const tri_branch_norm_args *a) {
+  bool same = is_like(&a->delta, &a->x) && is_like(&a->second, &a->x) && (a->delta.data || !a->second.data);
+  for (int i = 0; i < TRI_BRANCH_NORM_OUTPUTS; i++) same = same && is_like(&a->out[i], &a->x);
+  return mat_ok(&a->x) && same;
+}
+
+static double factor_of(const float *row, int n, float eps) {
+  double square = 0;
+  for (int j = 0; j < n; j++) square += (double)row[j] * row[j];
+  return 1 / sqrt(square / n + eps);
+}
+
+/* Writes the row's norm, or where there is no weight the row itself. */
+static void norm_result(const tri_branch_norm_args *a, float *row, const float *weight) {
+  double factor = factor_of(row, a->x.cols, a->eps);
+  for (int j = 0; weight && j < a->x.cols; j++)
+    row[j] = (float)(row[j] * factor * ((double)weight[j] + a->weight_offset));
+}
+
+static void add_branches(const tri_branch_norm_args *a, int t) {
+  float *x = tri_mat_row(&a->x, t), *delta = a->delta.data ? tri_mat_row(&a->delta, t) : NULL;
+  float *second = a->second.data ? tri_mat_row(&a->second, t) : NULL;
+  int n = a->x.cols;
+  if (delta) norm_result(a, delta, a->delta_weight);
+  if (second) norm_result(a, second, a->second_weight);
+  for (int j = 0; second && j < n; j++) delta[j] += second[j];
+  if (delta) norm_result(a, delta, a->sum_weight);
+  for (int j = 0; delta && j < n; j++) x[j] += a->delta_scale * delta[j];
+  for (int j = 0; j < n; j++) x[j] *= a->x_scale;
+}
+
+/* The first output may be x: it is the last to be written. */
+static void branch_norm_run(const tri_branch_norm_args *a) {
+  for (int t = 0; t < a->x.rows; t++) {
+    add_branches(a, t);
+    const float *x = tri_mat_row(&a->x, t);
+    double factor = factor_of(x, a->x.cols, a->eps);
+    int outputs = 0;
+    while (outputs < TRI_BRANCH_NORM_OUTPUTS && a->out[outputs].data) outputs++;
+    for (int i = outputs - 1; i >= 0; i--)
+      for (int j = 0; j < a->x.cols; j++) {
+        double gain = a->weight[i] ? (double)a->weight[i][j] + a->weight_offset : 1;
+        tri_mat_row(&a->out[i], t)[j] = (float)(x[j] * factor * gain * a->scale[i]);
+      }
+  }
+}
+TRI_REF_OP(branch_norm)
+
 static bool square_sums_fits(const tri_square_sums_args *a) { return mat_ok(&a->x); }
 
 static void square_sums_run(const tri_square_sums_args *a) {

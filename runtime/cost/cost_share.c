@@ -9,17 +9,14 @@
 /* Ops of a layer that are launched one after the other, as runtime/forward/layer.c has them. Sums count by themselves,
  * and a shared expert runs concurrently with the router. */
 static int layer_ops(const tri_model_config *c, bool sparse) {
-  bool branch_norms = c->norm.place == TRI_NORM_BOTH;
   int norms = c->norm.one_norm ? 1 : 2;
   int attention = 4; /* product, positions and cache, attention, product */
   if (c->mla.on) attention += c->mla.low_rank_q ? 6 : 4;
   if (c->attention.qk_norm == TRI_QK_NORM_WHOLE) attention += 2;
   if (c->attention.head_gate) attention += 2; /* a product, and heads times their gates */
   int mlp = sparse ? 5 : 2;                   /* router, choice with its map, both products, sum of the choices */
-  if (sparse && c->moe.own_norms) mlp += 8;   /* an MLP, a norm before and after each, their sum, and a scale */
-  if (c->norm.layer_scale) norms += 2;        /* the stream is settled, and scaled */
-  if (c->embed.layer_width) mlp += 5;         /* the same, a gated product and another, and a norm */
-  return attention + mlp + norms + (branch_norms ? 2 : 0);
+  if (c->embed.layer_width) mlp += 4;         /* the stream is settled, a gated product and another */
+  return attention + mlp + norms;
 }
 
 /* Elements of a token's rows that a layer's norms, positions and activations go through. */

@@ -85,13 +85,15 @@ void tri_walk_leave_chunks(tri_walk *w);
 tri_mat tri_walk_narrow(tri_walk *w, const tri_layer *y, tri_mat attended);
 /* layer.c: all layers of this shard. */
 void tri_walk_layers(tri_walk *w);
-/* mlp.c: a layer's MLP, and its experts with the shared one, from a branch's input to tri_mlp_delta_of. */
+/* mlp.c: a layer's MLP, and its experts with the shared one, from a branch's input to tri_mlp_delta_of. Experts with
+ * norms of their own leave in `pending` what the one for every token gives. */
 void tri_walk_mlp(tri_walk *w, const tri_layer *y, tri_mat in);
 void tri_walk_experts(tri_walk *w, const tri_layer *y, tri_mat in);
 /* Makes what experts on the host go through, for the most rows that a layer's ops have. */
 tri_status tri_forward_make_host_experts(tri_forward *f, tri_error *err);
-/* Puts what is pending into the stream. */
+/* Puts what is pending into the stream; or into these rows of it, and writes their norm. */
 void tri_walk_settle(tri_walk *w);
+void tri_walk_add_pending(tri_walk *w, tri_mat x, const tri_weight *gain, const tri_weight *bias, tri_mat out);
 /* A norm whose result is the stream, which is float32, and what a product reads: that gets a copy in its own type. */
 void tri_walk_norm_stream(tri_walk *w, tri_norm_args a);
 /* latent.c: attention over compressed keys and values, from a branch's input to buf.attn. */
@@ -173,6 +175,8 @@ static inline tri_mat tri_logits_of(const tri_forward *f, int rows) {
 /* Adds delta to x, if there is one, and writes the norm of the sum. */
 tri_norm_args tri_norm_of(const tri_walk *w, tri_mat x, tri_mat delta, const tri_weight *gain, const tri_weight *bias,
                           tri_mat out);
+/* Adds to x, or some rows of it, what is pending, and has no outputs yet. */
+tri_branch_norm_args tri_branch_norm_of(const tri_walk *w, tri_mat x, const tri_pending *p);
 /* Overwrites out, without an activation: callers set what they want else. */
 tri_linear_args tri_linear_of(const tri_walk *w, tri_mat x, const tri_weight *weight, const tri_weight *bias,
                               tri_mat out);
@@ -215,8 +219,9 @@ bool tri_adds_in_place(const tri_walk *w);
 tri_mat tri_attention_delta_of(const tri_walk *w);
 /* Returns where the MLP's result goes: of a parallel residual on top of what attention adds. */
 tri_mat tri_mlp_delta_of(const tri_walk *w);
-/* Returns whether a layer's MLP leaves a result that is summed over the ranks already. */
-bool tri_mlp_is_summed(const tri_walk *w, const tri_layer *y);
+/* The rows that the router and the routed experts read: a branch's input, or rows that norms of their own have made. */
+tri_mat tri_router_rows_of(const tri_walk *w, tri_mat in);
+tri_mat tri_routed_rows_of(const tri_walk *w, tri_mat in);
 tri_moe_route_args tri_route_of(const tri_walk *w, const tri_layer *y);
 tri_moe_experts_args tri_experts_of(const tri_walk *w, const tri_layer *y, tri_mat in);
 /* The same of those on the device, where the host has all. */

@@ -70,13 +70,24 @@ static tri_mat attention(tri_walk *w, const tri_layer *y, tri_mat in) {
 
 /* ---- norms and the residual stream ---- */
 
-static void norm(tri_walk *w, tri_mat x, tri_mat delta, const tri_weight *gain, const tri_weight *bias, tri_mat out) {
-  tri_emit_norm(w, tri_norm_of(w, x, delta, gain, bias, out));
+/* Returns whether the plain norm adds it. */
+static bool is_plain(const tri_pending *p) { return !p->second.data && !p->sum_gain && p->scale == 0; }
+
+void tri_walk_add_pending(tri_walk *w, tri_mat x, const tri_weight *gain, const tri_weight *bias, tri_mat out) {
+  tri_pending p = w->pending;
+  w->pending = (tri_pending){0};
+  if (is_plain(&p)) {
+    tri_emit_norm(w, tri_norm_of(w, x, p.delta, gain, bias, out));
+    return;
+  }
+  tri_branch_norm_args a = tri_branch_norm_of(w, x, &p);
+  a.out[0] = out;
+  a.weight[0] = tri_vector(gain);
+  tri_emit_branch_norm(w, a);
 }
 
 void tri_walk_settle(tri_walk *w) {
-  if (w->pending.data) norm(w, w->x, w->pending, TRI_NO_WEIGHTS, tri_no_mat);
-  w->pending = tri_no_mat;
+  if (w->pending.delta.data || w->pending.scale != 0) tri_walk_add_pending(w, w->x, TRI_NO_WEIGHTS, tri_no_mat);
 }
 
 void tri_walk_norm_stream(tri_walk *w, tri_norm_args a) {
@@ -91,8 +102,7 @@ static tri_mat open_branch(tri_walk *w, const tri_weight *gain, const tri_weight
   tri_norm_place place = w->f->cfg.model->norm.place;
   tri_mat h = tri_rows(w->f->buf.h, w->x.rows);
   if (place == TRI_NORM_INPUT || place == TRI_NORM_BOTH) {
-    norm(w, w->x, w->pending, gain, bias, h);
-    w->pending = tri_no_mat;
+    tri_walk_add_pending(w, w->x, gain, bias, h);
     return h;
   }
   tri_walk_settle(w);
@@ -100,19 +110,20 @@ static tri_mat open_branch(tri_walk *w, const tri_weight *gain, const tri_weight
 }
 
 /* Sums a branch's parts over the ranks and leaves the result pending, or puts it into the stream where the norm follows
- * the addition. summed: they have been summed already; after: the norm of that sum; result: the norm of the branch's
- * result alone. */
-static void close_branch(tri_walk *w, tri_mat delta, bool summed, const tri_weight *after, const tri_weight *after_bias,
-                         const tri_weight *result, const tri_weight *result_bias) {
+ * the addition. after: the norm of that sum; result: the norm of the branch's result alone. Of experts with norms of
+ * their own two results are pending. */
+static void close_branch(tri_walk *w, tri_mat delta, const tri_weight *after, const tri_weight *after_bias,
+                         const tri_weight *result) {
   tri_norm_place place = w->f->cfg.model->norm.place;
   if (delta.data == w->x.data) return; /* it is there */
-  if (!summed) tri_emit_sum(w, delta);
+  if (w->pending.second.data) tri_emit_sum(w, w->pending.second);
+  tri_emit_sum(w, delta);
   if (place == TRI_NORM_SUM) {
     tri_walk_norm_stream(w, tri_norm_of(w, w->x, delta, after, after_bias, w->x));
     return;
   }
-  if (place == TRI_NORM_BOTH || place == TRI_NORM_RESULT) norm(w, delta, tri_no_mat, result, result_bias, delta);
-  w->pending = delta;
+  if (place == TRI_NORM_BOTH || place == TRI_NORM_RESULT) w->pending.sum_gain = result;
+  w->pending.delta = delta;
 }
 
 /* ---- a layer ---- */
@@ -130,31 +141,52 @@ static tri_mat attention_half(tri_walk *w, const tri_layer *y) {
   if (!tri_is_chunked(w->f)) tri_walk_show_hidden(w, y->number, w->x);
   tri_mat delta = attention(w, y, in);
   if (!w->f->cfg.model->norm.parallel_residual && delta.rows)
-    close_branch(w, delta, false, TRI_BIASED(y->w, NORM1), TRI_BIASED(y->w, BRANCH_NORM1));
+    close_branch(w, delta, TRI_BIASED(y->w, NORM1), &y->w[TRI_W_BRANCH_NORM1]);
   return in;
 }
 
 static void cross_attention(tri_walk *w, const tri_layer *y) {
   tri_mat in = open_branch(w, TRI_BIASED(y->w, CROSS_NORM));
   tri_walk_cross(w, y, in);
-  close_branch(w, tri_rows(w->f->buf.delta, w->b->num_tokens), false, TRI_BIASED(y->w, CROSS_NORM), TRI_NO_WEIGHTS);
+  close_branch(w, tri_rows(w->f->buf.delta, w->b->num_tokens), TRI_BIASED(y->w, CROSS_NORM), &tri_no_weight);
 }
 
+/* Multiplies the stream, with what is pending, by the layer's number. */
 static void scale_stream(tri_walk *w, const tri_layer *y) {
   const float *scales = w->f->layer_scales; /* NULL: nothing runs */
-  tri_walk_settle(w);
-  tri_emit_softcap(w, (tri_softcap_args){.x = w->x, .scale = scales ? scales[y->local] : 1});
+  w->pending.scale = scales ? scales[y->local] : 1;
+}
+
+/* Returns what the expert for every token reads. The router and the other experts read the same rows by norms of their
+ * own: see tri_routed_rows_of. */
+static tri_mat open_experts(tri_walk *w, const tri_layer *y) {
+  tri_branch_norm_args a = tri_branch_norm_of(w, w->x, &w->pending);
+  w->pending = (tri_pending){0};
+  tri_mat h = tri_rows(w->f->buf.h, w->x.rows);
+  a.out[0] = h;
+  a.out[1] = tri_router_rows_of(w, h);
+  a.out[2] = tri_routed_rows_of(w, h);
+  a.weight[0] = tri_vector(&y->w[TRI_W_NORM2]);
+  a.weight[1] = tri_vector(&y->w[TRI_W_ROUTER_NORM]);
+  a.weight[2] = tri_vector(&y->w[TRI_W_EXPERT_NORM]);
+  a.scale[1] = (float)w->f->cfg.model->moe.router_scale;
+  tri_emit_branch_norm(w, a);
+  return h;
+}
+
+static tri_mat open_mlp(tri_walk *w, const tri_layer *y) {
+  bool own_norms = w->f->cfg.model->moe.own_norms && y->flags & TRI_LAYER_SPARSE;
+  return own_norms ? open_experts(w, y) : open_branch(w, TRI_BIASED(y->w, NORM2));
 }
 
 /* A parallel residual sums both branches before the one all-reduce. */
 static void mlp_half(tri_walk *w, const tri_layer *y, tri_mat in) {
-  if (!w->f->cfg.model->norm.one_norm) in = open_branch(w, TRI_BIASED(y->w, NORM2));
+  if (!w->f->cfg.model->norm.one_norm) in = open_mlp(w, y);
   if (y->flags & TRI_LAYER_SPARSE)
     tri_walk_experts(w, y, in);
   else
     tri_walk_mlp(w, y, in);
-  close_branch(w, tri_mlp_delta_of(w), tri_mlp_is_summed(w, y), TRI_BIASED(y->w, NORM2),
-               TRI_BIASED(y->w, BRANCH_NORM2));
+  close_branch(w, tri_mlp_delta_of(w), TRI_BIASED(y->w, NORM2), &y->w[TRI_W_BRANCH_NORM2]);
   if (w->f->cfg.model->embed.layer_width) {
     tri_walk_settle(w);
     tri_walk_add_input(w, y);

@@ -79,8 +79,7 @@ void tri_walk_add_input(tri_walk *w, const tri_layer *y) {
   tri_emit_linear(w, tri_linear_of(w, x, &y->w[TRI_W_INPUT_GATE], &tri_no_weight, tri_columns(both, 0, width)));
   tri_emit_glu(w, (tri_glu_args){.gate_up = both, .act = f->cfg.model->mlp.act, .out = act});
   tri_emit_linear(w, tri_linear_of(w, act, &y->w[TRI_W_INPUT_PROJECT], &tri_no_weight, delta));
-  tri_emit_norm(w, tri_norm_of(w, delta, tri_no_mat, &y->w[TRI_W_INPUT_NORM], &tri_no_weight, delta));
-  w->pending = delta;
+  w->pending = (tri_pending){.delta = delta, .sum_gain = &y->w[TRI_W_INPUT_NORM]};
 }
 
 void tri_walk_narrow_input(tri_walk *w, const tri_layer *y, tri_mat x) {

@@ -30,6 +30,10 @@ void tri_walk_mlp(tri_walk *w, const tri_layer *y, tri_mat in) {
   tri_emit_mlp(w, a);
 }
 
+/* Results that are normed before they are added lie apart: this one in attention's rows, whose result is in the stream.
+ */
+static tri_mat shared_delta_of(const tri_walk *w) { return tri_rows(w->f->buf.delta, w->b->num_tokens); }
+
 /* The expert that every token takes: the routed ones add to what it gives, or, after an exchange, it adds to theirs.
  * Its products are two ops: blocks of gated_mlp's one kernel wait for each other, and other kernels may run
  * at the same time. */
@@ -37,7 +41,10 @@ static void shared_expert(tri_walk *w, const tri_layer *y, tri_mat in, bool accu
   int units = w->f->cfg.shard.shared_ff.count;
   up(w, y, in, &y->w[TRI_W_SHARED_UP], &tri_no_weight, units);
   tri_linear_args down = tri_down_of(w, &y->w[TRI_W_SHARED_DOWN], &tri_no_weight, units);
-  down.accumulate |= accumulate;
+  if (w->f->cfg.model->moe.own_norms)
+    down.out = shared_delta_of(w);
+  else
+    down.accumulate |= accumulate;
   if (w->f->cfg.model->moe.shared_gate) {
     tri_mat gate = tri_rows(w->f->buf.shared_gate, in.rows);
     tri_emit_linear(w, tri_linear_of(w, in, &y->w[TRI_W_SHARED_GATE], &tri_no_weight, gate));
@@ -98,14 +105,9 @@ static bool adds_to_shared(const tri_walk *w) {
   return m->has_shared && !m->own_norms;
 }
 
-/* The router's logits. Where it reads the stream by a norm of its own, `in` has what the experts read afterwards. */
 static void emit_logits(tri_walk *w, const tri_layer *y, tri_mat in) {
-  const tri_moe *m = &w->f->cfg.model->moe;
   tri_mat logits = tri_rows(w->f->buf.router, in.rows);
-  if (m->own_norms) tri_emit_norm(w, tri_norm_of(w, w->x, tri_no_mat, &y->w[TRI_W_ROUTER_NORM], &tri_no_weight, in));
-  tri_emit_linear(w, tri_linear_of(w, in, TRI_BIASED(y->w, ROUTER), logits));
-  if (m->logit_scale > 0) tri_emit_softcap(w, (tri_softcap_args){.x = logits, .scale = (float)m->logit_scale});
-  if (m->own_norms) tri_emit_norm(w, tri_norm_of(w, w->x, tri_no_mat, &y->w[TRI_W_EXPERT_NORM], &tri_no_weight, in));
+  tri_emit_linear(w, tri_linear_of(w, tri_router_rows_of(w, in), TRI_BIASED(y->w, ROUTER), logits));
 }
 
 /* All data-parallel ranks' rows, with a map that is made of them. */
@@ -115,8 +117,8 @@ static void experts_of_shards(tri_walk *w, const tri_layer *y, tri_mat in) {
   route.map = (tri_expert_map){0};
   emit_logits(w, y, in);
   if (!on_the_way) tri_emit_moe_route(w, route);
-  all2all(w, y, in, on_the_way ? &route : NULL);
-  if (adds_to_shared(w)) shared_expert(w, y, in, true);
+  all2all(w, y, tri_routed_rows_of(w, in), on_the_way ? &route : NULL);
+  if (w->f->cfg.model->moe.has_shared) shared_expert(w, y, in, true);
 }
 
 /* Without an exchange they add to the shared expert's result. */
@@ -152,22 +154,7 @@ static void experts_of_both(tri_walk *w, const tri_layer *y, tri_mat in) {
   tri_emit_norm(w, sum);
 }
 
-/* Routing is a chain of short kernels, and the shared expert reads weights as fast as memory gives them: they
- * run concurrently. The routed experts fill the device by themselves. */
-static void experts(tri_walk *w, const tri_layer *y, tri_mat in) {
-  bool has_shared = adds_to_shared(w);
-  if (tri_parallel_dp(w->f->cfg.shard.p) > 1) {
-    experts_of_shards(w, y, in);
-    return;
-  }
-  if (has_shared) {
-    tri_emit_side_begin(w);
-    shared_expert(w, y, in, false);
-    tri_emit_side_end(w);
-  }
-  emit_logits(w, y, in);
-  tri_emit_moe_route(w, tri_route_of(w, y));
-  if (has_shared) tri_emit_side_join(w);
+static void routed_experts(tri_walk *w, const tri_layer *y, tri_mat in) {
   weigh_rows(w, in, w->f->buf.expert_weights);
   if (tri_has_hot_experts(w->f, y))
     experts_of_both(w, y, in);
@@ -177,33 +164,27 @@ static void experts(tri_walk *w, const tri_layer *y, tri_mat in) {
     tri_emit_moe_experts(w, routed_of(w, y, in));
 }
 
-bool tri_mlp_is_summed(const tri_walk *w, const tri_layer *y) {
-  return w->f->cfg.model->moe.own_norms && y->flags & TRI_LAYER_SPARSE;
-}
-
-/* The sum over the ranks of what experts give, normed in place. */
-static void sum_and_norm(tri_walk *w, tri_mat x, const tri_weight *gain) {
-  tri_emit_sum(w, x);
-  tri_emit_norm(w, tri_norm_of(w, x, tri_no_mat, gain, &tri_no_weight, x));
-}
-
-/* The expert for every token has the rows of attention's result, which is in the stream by now. */
-static void experts_with_norms(tri_walk *w, const tri_layer *y, tri_mat in) {
-  int units = w->f->cfg.shard.shared_ff.count;
-  tri_linear_args down = tri_down_of(w, &y->w[TRI_W_SHARED_DOWN], &tri_no_weight, units);
-  down.out = tri_rows(w->f->buf.delta, in.rows);
-  up(w, y, in, &y->w[TRI_W_SHARED_UP], &tri_no_weight, units);
-  tri_emit_linear(w, down);
-  sum_and_norm(w, down.out, &y->w[TRI_W_SHARED_BRANCH_NORM]);
-  experts(w, y, in);
-  sum_and_norm(w, tri_mlp_delta_of(w), &y->w[TRI_W_EXPERT_BRANCH_NORM]);
-  tri_norm_args add = tri_norm_of(w, tri_mlp_delta_of(w), down.out, TRI_NO_WEIGHTS, tri_no_mat);
-  add.delta_scale = 1;
-  tri_emit_norm(w, add);
+/* Routing is a chain of short kernels, and the shared expert reads weights as fast as memory gives them: they
+ * run concurrently. The routed experts fill the device by themselves. */
+static void experts_of_shard(tri_walk *w, const tri_layer *y, tri_mat in) {
+  bool has_shared = w->f->cfg.model->moe.has_shared;
+  if (has_shared) {
+    tri_emit_side_begin(w);
+    shared_expert(w, y, in, false);
+    tri_emit_side_end(w);
+  }
+  emit_logits(w, y, in);
+  tri_emit_moe_route(w, tri_route_of(w, y));
+  if (has_shared) tri_emit_side_join(w);
+  routed_experts(w, y, tri_routed_rows_of(w, in));
 }
 
 void tri_walk_experts(tri_walk *w, const tri_layer *y, tri_mat in) {
-  (w->f->cfg.model->moe.own_norms ? experts_with_norms : experts)(w, y, in);
+  (tri_parallel_dp(w->f->cfg.shard.p) > 1 ? experts_of_shards : experts_of_shard)(w, y, in);
+  if (!w->f->cfg.model->moe.own_norms) return;
+  w->pending.second = shared_delta_of(w);
+  w->pending.second_gain = &y->w[TRI_W_SHARED_BRANCH_NORM];
+  w->pending.delta_gain = &y->w[TRI_W_EXPERT_BRANCH_NORM];
 }
 
 /* ---- experts on the host ---- */
@@ -222,7 +203,8 @@ tri_status tri_forward_make_host_experts(tri_forward *f, tri_error *err) {
   if (!layers) return tri_fail(err, TRI_NO_MEMORY, "cpu_moe", "no memory for experts on the host");
   for (int l = 0; l < s->layers.count; l++) {
     tri_layer y = tri_walk_layer(&w, l);
-    if (tri_has_experts_on_host(f, &y)) layers[l] = host_part_of(&w, &y, tri_rows(f->buf.h, b.num_tokens));
+    if (tri_has_experts_on_host(f, &y))
+      layers[l] = host_part_of(&w, &y, tri_routed_rows_of(&w, tri_rows(f->buf.h, b.num_tokens)));
   }
   hc.layers = layers;
   tri_status st = tri_host_experts_create(&hc, &f->host_experts, err);

@@ -42,8 +42,7 @@ static tri_mat final_rows(tri_walk *w) {
     x = rows;
   }
   if (!normed) return x;
-  tri_emit_norm(w, tri_norm_of(w, x, w->pending, TRI_BIASED(tri_walk_global(w), FINAL_NORM), rows));
-  w->pending = tri_no_mat;
+  tri_walk_add_pending(w, x, TRI_BIASED(tri_walk_global(w), FINAL_NORM), rows);
   return rows;
 }
 
@@ -73,7 +72,7 @@ static void head(tri_walk *w) {
 static void finish_encoder(tri_walk *w) {
   const tri_model_config *c = w->f->cfg.model;
   const tri_weight *g = tri_walk_global(w);
-  if (!c->norm.no_final) tri_emit_norm(w, tri_norm_of(w, w->x, w->pending, TRI_BIASED(g, FINAL_NORM), w->x));
+  if (!c->norm.no_final) tri_walk_add_pending(w, w->x, TRI_BIASED(g, FINAL_NORM), w->x);
   if (c->norm.no_final) tri_walk_settle(w);
   tri_walk_show_hidden(w, (int)c->num_layers, w->x);
   if (tri_is_pooling_rank(c, &w->f->cfg.shard)) tri_walk_pool(w);

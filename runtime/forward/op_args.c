@@ -22,6 +22,23 @@ tri_norm_args tri_norm_of(const tri_walk *w, tri_mat x, tri_mat delta, const tri
                          .out = out};
 }
 
+static const float *gain_of(const tri_weight *w) { return w ? tri_vector(w) : NULL; }
+
+tri_branch_norm_args tri_branch_norm_of(const tri_walk *w, tri_mat x, const tri_pending *p) {
+  const tri_model_config *c = w->f->cfg.model;
+  return (tri_branch_norm_args){.x = x,
+                                .delta = p->delta,
+                                .second = p->second,
+                                .delta_weight = gain_of(p->delta_gain),
+                                .second_weight = gain_of(p->second_gain),
+                                .sum_weight = gain_of(p->sum_gain),
+                                .delta_scale = (float)c->norm.residual_scale,
+                                .x_scale = p->scale != 0 ? p->scale : 1,
+                                .eps = (float)c->norm.eps,
+                                .weight_offset = (float)c->norm.weight_offset,
+                                .scale = {1, 1, 1}};
+}
+
 /* Returns whether `rows` rows of x are rounded for a GEMM: for weights of int8 always or never, for those of FP8 where
  * many rows make it faster, `from` or more. Blocks that begin before the weight's columns are not those of rows. */
 static bool rounds_rows(const tri_walk *w, const tri_weight *weight, int64_t rows, int from) {
@@ -340,6 +357,14 @@ static bool is_one_mlp(const tri_forward_config *cfg) {
   const tri_model_config *c = cfg->model;
   bool elsewhere = cfg->host || cfg->shard.p.hot_experts || tri_dp_ranks_exchange(c, cfg->shard.p);
   return !elsewhere && !c->moe.has_shared && !c->mlp.bias;
+}
+
+tri_mat tri_router_rows_of(const tri_walk *w, tri_mat in) {
+  return w->f->cfg.model->moe.own_norms ? tri_rows(w->f->buf.router_rows, in.rows) : in;
+}
+
+tri_mat tri_routed_rows_of(const tri_walk *w, tri_mat in) {
+  return w->f->cfg.model->moe.own_norms ? tri_rows(w->f->buf.routed_rows, in.rows) : in;
 }
 
 tri_mat tri_mlp_delta_of(const tri_walk *w) {

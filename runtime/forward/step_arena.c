@@ -119,6 +119,8 @@ static void add_layers(struct table *t) {
   add(t, TRI_BUF_absorbed, tokens, heads * (m->rank + m->rope_dim));
   add(t, TRI_BUF_latent, tokens, heads * m->rank);
   add(t, TRI_BUF_router, tokens, c->moe.num_experts);
+  add(t, TRI_BUF_router_rows, tokens, c->moe.own_norms ? c->hidden_size : 0);
+  add(t, TRI_BUF_routed_rows, tokens, c->moe.own_norms ? c->hidden_size : 0);
   add(t, TRI_BUF_experts, tokens, c->moe.top_k);
   add(t, TRI_BUF_expert_weights, tokens, c->moe.top_k);
   add(t, TRI_BUF_map_first, 1, s->slots.count + 1);
@@ -164,9 +166,10 @@ static tri_dtype qkv_type(const tri_model_config *c, tri_dtype gemms) {
 
 /* Latents come to their norm in float32: that of keys and values is rounded once, on its way to the cache. */
 static void set_types(struct table *t) {
-  static const tri_buffer_id of_gemms[] = {TRI_BUF_h,      TRI_BUF_attn,      TRI_BUF_narrow_attn, TRI_BUF_up,
-                                           TRI_BUF_act,    TRI_BUF_all2all_x, TRI_BUF_q_a,         TRI_BUF_absorbed,
-                                           TRI_BUF_latent, TRI_BUF_input_act, TRI_BUF_wide_attn};
+  static const tri_buffer_id of_gemms[] = {
+      TRI_BUF_h,         TRI_BUF_attn,        TRI_BUF_narrow_attn, TRI_BUF_up,     TRI_BUF_act,
+      TRI_BUF_all2all_x, TRI_BUF_q_a,         TRI_BUF_absorbed,    TRI_BUF_latent, TRI_BUF_input_act,
+      TRI_BUF_wide_attn, TRI_BUF_router_rows, TRI_BUF_routed_rows};
   for (size_t i = 0; i < sizeof of_gemms / sizeof *of_gemms; i++) t->to[of_gemms[i]].type = t->cfg->gemms;
   t->to[TRI_BUF_qkv].type = qkv_type(t->cfg->model, t->cfg->gemms);
 }

@@ -37,7 +37,9 @@
   X(absorbed) /* queries in the latent's space, */                                                                     \
   X(latent)   /* results there */                                                                                      \
   X(router)   /* [T, num_experts] */                                                                                   \
-  X(experts)  /* [T, top_k] of int32_t */                                                                              \
+  X(router_rows) /* what the router reads, where it has a norm of its own, */                                          \
+  X(routed_rows) /* and what the experts read then */                                                                  \
+  X(experts)     /* [T, top_k] of int32_t */                                                                           \
   X(expert_weights)                                                                                                    \
   X(map_first)  /* [1, experts of the shard + 1] of int32_t, as the next two: see tri_expert_map */                    \
   X(map_choice) /* [T, top_k] */                                                                                       \

@@ -78,7 +78,7 @@ static bool narrows(const tri_walk *w, const tri_layer *y) {
 static int class_of(const tri_walk *w, const tri_layer *y) {
   enum { PENDING = 32, COPIED = 64, ON_HOST = 128, NARROWS = 256, FLAGS = PENDING - 1 };
   int class = y->flags & FLAGS;
-  if (w->pending.data) class |= PENDING;
+  if (w->pending.delta.data) class |= PENDING;
   if (w->copied) class |= COPIED;
   if (tri_has_experts_on_host(w->f, y)) class |= ON_HOST;
   if (narrows(w, y)) class |= NARROWS;

@@ -34,6 +34,14 @@ typedef enum tri_walk_mode {
   TRI_WALK_RECORD
 } tri_walk_mode;
 
+/* Results of branches that the stream lacks. The norm that opens the next branch adds it. */
+typedef struct tri_pending {
+  tri_mat delta;                                         /* data NULL: none */
+  tri_mat second;                                        /* of a second branch; data NULL: none */
+  const tri_weight *delta_gain, *second_gain, *sum_gain; /* of norms of the two and of their sum; NULL: not normed */
+  float scale;                                           /* what the sum with the stream is multiplied with; 0: 1 */
+} tri_pending;
+
 typedef struct tri_walk {
   tri_walk_mode mode;
   tri_forward *f;
@@ -41,9 +49,9 @@ typedef struct tri_walk {
   tri_mat x;                /* residual stream, [T, hidden] */
   const tri_batch *whole_b; /* in a chunk of the step: b and x of all of it */
   tri_mat whole_x;
-  int first_row;          /* of the chunk */
-  bool is_narrow;         /* b and x are of the rows whose logits are wanted (tri_walk_narrow) */
-  tri_mat pending;        /* a branch's result that x lacks; the next norm adds it. data NULL: none */
+  int first_row;  /* of the chunk */
+  bool is_narrow; /* b and x are of the rows whose logits are wanted (tri_walk_narrow) */
+  tri_pending pending;
   bool copied;            /* buf.h is x in the type of products */
   tri_status st;          /* the first failure: nothing is emitted after it */
   int next;               /* number of the next op's plan */

@@ -73,7 +73,6 @@
   X(O_BIAS, LAYER, PLAIN)                                                                                              \
   X(ATTENTION_GATE, LAYER, PLAIN)                                                                                      \
   X(BRANCH_NORM1, LAYER, GAIN)                                                                                         \
-  X(BRANCH_NORM1_BIAS, LAYER, PLAIN)                                                                                   \
   X(NORM2, LAYER, GAIN)                                                                                                \
   X(NORM2_BIAS, LAYER, PLAIN)                                                                                          \
   X(UP, DENSE, LINEAR)                                                                                                 \
@@ -81,7 +80,6 @@
   X(DOWN, DENSE, LINEAR)                                                                                               \
   X(DOWN_BIAS, DENSE, PLAIN)                                                                                           \
   X(BRANCH_NORM2, LAYER, GAIN)                                                                                         \
-  X(BRANCH_NORM2_BIAS, LAYER, PLAIN)                                                                                   \
   X(SINKS, LAYER, PLAIN)                                                                                               \
   X(QKV_A, LAYER, LINEAR)                                                                                              \
   X(Q_A_NORM, LAYER, GAIN)                                                                                             \

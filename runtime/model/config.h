@@ -90,7 +90,7 @@ typedef struct tri_moe {
   /* own_norms: the router, the routed experts and the expert for every token each read the stream by a norm of its own,
    * and both kinds' results have one, too, before they are added. expert_scale: a weight times its expert's factor. */
   bool own_norms, expert_scale;
-  double logit_scale; /* of the router's logits; 0: 1 */
+  double router_scale; /* own_norms: what the router's rows are multiplied with after their norm */
   /* scale: of the weights. glu_limit: clamps gate and up of SWIGLU_OAI. jitter: of SPARSEMIXER. */
   double scale, glu_limit, jitter;
   /* Experts of the top_groups best of num_groups runs alone are chosen, a run being as good as its group_best best. */

@@ -151,8 +151,6 @@ tri_weight_shape tri_shard_weight_shape(const tri_model_config *c, const tri_sha
   case TRI_W_NORM2_BIAS: return vector(two_norms && c->norm.bias, h);
   case TRI_W_BRANCH_NORM1:
   case TRI_W_BRANCH_NORM2: return vector(branch_norms, h);
-  case TRI_W_BRANCH_NORM1_BIAS:
-  case TRI_W_BRANCH_NORM2_BIAS: return vector(branch_norms && c->norm.bias, h);
   case TRI_W_QKV: return matrix(c->mla.on ? 0 : qkv, h);
   case TRI_W_QKV_BIAS: return vector(c->attention.bias, qkv);
   case TRI_W_SINKS:

@@ -244,6 +244,10 @@ static void bench_rows(bench *b, int m) {
   n.out = (tri_mat){y + rows * H, m, H, H, TRI_F32};
   snprintf(name, sizeof name, "norm rms with addition %d x %d", m, H);
   if (wanted(b, "norm")) report(b, name, run_norm, &n, 4.0 * 4 * H * m, 0);
+  tri_branch_norm_args bn = {.x = {x, m, H, H}, .delta = {y, m, H, H}, .sum_weight = w, .delta_scale = 1, .x_scale = 1};
+  bn.eps = 1e-5f, bn.out[0] = n.out, bn.weight[0] = w, bn.scale[0] = 1;
+  snprintf(name, sizeof name, "branch_norm %d x %d", m, H);
+  if (wanted(b, "branch_norm")) report(b, name, run_branch_norm, &bn, 4.0 * 4 * H * m, 0);
   tri_square_sums_args ss = {.x = n.x, .sums = y};
   snprintf(name, sizeof name, "square_sums %d x %d", m, H);
   if (wanted(b, "square_sums")) report(b, name, run_square_sums, &ss, 4.0 * H * m, 0);

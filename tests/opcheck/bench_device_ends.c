@@ -46,6 +46,29 @@ static void bench_settle(bench *b, int m, int cols) {
   bench_release(b);
 }
 
+/* Gemma 4's layers: both branches' results, the sum, and three readers of the stream. */
+static void bench_branch_norm(bench *b, int m, int cols) {
+  static tri_branch_norm_args a[MAX_COPIES];
+  char name[80];
+  size_t n = (size_t)m * (size_t)cols;
+  int copies = bench_copies_of(20.0 * (double)n);
+  float *x = bench_elements(b, TRI_F32, n * (size_t)copies), *delta = bench_elements(b, TRI_F32, n * (size_t)copies);
+  float *second = bench_elements(b, TRI_F32, n * (size_t)copies), *out = bench_room(b, 3 * n * (size_t)copies * 4);
+  const float *w = bench_elements(b, TRI_F32, (size_t)cols);
+  for (int i = 0; i < copies; i++) {
+    size_t at = (size_t)i * n;
+    a[i] = (tri_branch_norm_args){.x = bench_matrix(x + at, m, cols), .delta = bench_matrix(delta + at, m, cols)};
+    a[i].second = bench_matrix(second + at, m, cols);
+    a[i].delta_weight = w, a[i].second_weight = w, a[i].sum_weight = w;
+    a[i].delta_scale = 1, a[i].x_scale = 0.9f, a[i].eps = 1e-6f;
+    for (int o = 0; o < TRI_BRANCH_NORM_OUTPUTS; o++)
+      a[i].out[o] = bench_matrix(out + 3 * at + (size_t)o * n, m, cols), a[i].weight[o] = w, a[i].scale[o] = 1;
+  }
+  NAME("branch_norm of two, three outputs %d x %d", m, cols);
+  bench_report(b, name, WORK(branch_norm, a, copies, .bytes = 28.0 * (double)n));
+  bench_release(b);
+}
+
 static void bench_angles(bench *b, int m, int dim) {
   enum { ROWS = 2048 };
   static tri_rope_angles_args a[MAX_COPIES];
@@ -91,6 +114,7 @@ void bench_device_ends(bench *b) {
   int few = b->c->opt.quick ? 1 : 5;
   for (int i = 0; i < few; i++) {
     if (wanted(b, "norm")) bench_settle(b, rows[i], 4096);
+    if (wanted(b, "branch_norm")) bench_branch_norm(b, rows[i], 2816);
     if (wanted(b, "rope_angles")) bench_angles(b, rows[i], 128);
     if (wanted(b, "gather_rows")) bench_gather(b, rows[i], 4096);
     if (wanted(b, "sample_part")) bench_pick(b, rows[i]);

@@ -252,6 +252,47 @@ void oc_case_norm(oc *c, int i) {
   if (b.copy.data) oc_compare(c, &a.out, &b.copy, oc_narrow_limit(b.copy.dtype, LIMIT));
 }
 
+static tri_branch_norm_args some_branch_norm(oc *c, int rows, int n) {
+  tri_branch_norm_args a = {.x = oc_matrix(c, rows, n, false), .eps = 1e-5f, .x_scale = oc_chance(c, 50) ? 1 : 0.6f};
+  a.delta_scale = oc_chance(c, 70) ? 1 : 0.22f;
+  if (oc_chance(c, 85)) a.delta = oc_matrix(c, rows, n, false);
+  if (a.delta.data && oc_chance(c, 50)) a.second = oc_matrix(c, rows, n, false);
+  if (oc_chance(c, 50)) a.delta_weight = oc_normals(c, (size_t)n, 1);
+  if (oc_chance(c, 50)) a.second_weight = oc_normals(c, (size_t)n, 1);
+  if (oc_chance(c, 70)) a.sum_weight = oc_normals(c, (size_t)n, 1);
+  if (oc_chance(c, 30)) a.weight_offset = 1;
+  return a;
+}
+
+void oc_case_branch_norm(oc *c, int i) {
+  int rows = some_rows(c, i), n = some_width(c, i + 1);
+  if (n < 3) n = 3; /* the norm of one element whose sum cancels is nothing but its rounding */
+  tri_branch_norm_args a = some_branch_norm(c, rows, n);
+  bool in_place = oc_chance(c, 25);
+  int outputs = oc_range(c, in_place, TRI_BRANCH_NORM_OUTPUTS);
+  tri_branch_norm_args b = a;
+  b.x = oc_device_matrix(c, &a.x);
+  tri_dtype of_delta = oc_narrow_type(c), of_outputs = in_place ? TRI_F32 : oc_narrow_type(c);
+  if (a.delta.data) b.delta = oc_device_narrow(c, &a.delta, of_delta);
+  if (a.second.data) b.second = oc_device_narrow(c, &a.second, oc_chance(c, 80) ? of_delta : oc_narrow_type(c));
+  b.delta_weight = oc_device(c, a.delta_weight, (size_t)n * sizeof(float));
+  b.second_weight = oc_device(c, a.second_weight, (size_t)n * sizeof(float));
+  b.sum_weight = oc_device(c, a.sum_weight, (size_t)n * sizeof(float));
+  for (int o = 0; o < outputs; o++) {
+    bool is_x = in_place && !o;
+    a.out[o] = is_x ? a.x : oc_matrix(c, rows, n, true);
+    b.out[o] = is_x ? b.x : oc_device_narrow(c, &a.out[o], of_outputs);
+    if (oc_chance(c, 90)) a.weight[o] = oc_normals(c, (size_t)n, 1);
+    b.weight[o] = oc_device(c, a.weight[o], (size_t)n * sizeof(float));
+    b.scale[o] = a.scale[o] = oc_chance(c, 70) ? 1 : 0.05f;
+  }
+  snprintf(c->what, sizeof c->what, "branch_norm rows %d n %d%s%s outputs %d%s", rows, n, a.delta.data ? " delta" : "",
+           a.second.data ? " second" : "", outputs, in_place ? " in place" : "");
+  oc_status(c, tri_run_branch_norm(c->ref, &a), tri_run_branch_norm(c->be, &b));
+  oc_compare(c, &a.x, &b.x, LIMIT);
+  for (int o = 0; o < outputs; o++) oc_compare(c, &a.out[o], &b.out[o], oc_narrow_limit(b.out[o].dtype, LIMIT));
+}
+
 void oc_case_square_sums(oc *c, int i) {
   int rows = some_rows(c, i), n = some_width(c, i + 1);
   tri_mat sums = {oc_normals(c, (size_t)rows, 1), rows, 1, 1, TRI_F32};

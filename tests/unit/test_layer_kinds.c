@@ -383,7 +383,7 @@ START_TEST(experts_beside_an_mlp) {
   tri_model_config c = accept("gemma4_text", MOE4 "2");
   ck_assert_str_eq(kinds(&c), "xxxxxsxs");
   ck_assert(c.moe.own_norms && c.moe.expert_scale && c.moe.has_shared && c.moe.shared_size == 64);
-  ck_assert(c.moe.intermediate_size == 24 && c.moe.logit_scale == 0.125 && c.moe.renormalize);
+  ck_assert(c.moe.intermediate_size == 24 && c.moe.router_scale == 0.125 && c.moe.renormalize);
   c = accept("gemma4_text", GEMMA4 ",\"num_experts\":8,\"top_k_experts\":2"); /* not asked for */
   ck_assert(!c.moe.num_experts && !c.moe.has_shared && !strchr(kinds(&c), 's'));
 }

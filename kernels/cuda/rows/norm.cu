@@ -1,20 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Residual and norm in one pass: a row's elements stay in the registers of its threads between the sum and the result,
  * so that each is read and written once. Everything that a thread reads is under way before it waits for any of it. */
-#include "kernels/cuda/device/device.cuh"
-
-/* ---- parts of a row: FOURS quadruples of elements for each thread, `threads` of them apart ---- */
-
-template <int FOURS> struct part { float4 v[FOURS]; };
-
-template <int FOURS, typename E>
-__device__ static inline void load_part(part<FOURS> &p, const E *row, int first, int threads, int n) {
-#pragma unroll
-  for (int i = 0; i < FOURS; i++) {
-    int j = 4 * (first + i * threads);
-    p.v[i] = j < n ? load4(row + j) : make_float4(0, 0, 0, 0);
-  }
-}
+#include "kernels/cuda/rows/row_parts.cuh"
 
 /* Adds delta_scale * delta to x, which goes back to memory: this is normed. */
 template <int FOURS>
@@ -30,30 +17,6 @@ __device__ static inline void add_part(part<FOURS> &x, const part<FOURS> &delta,
     v.w += scale * d.w;
     if (j < n) store4(row + j, v);
   }
-}
-
-template <int FOURS> __device__ static inline float sum_of(const part<FOURS> &p) {
-  float sum = 0;
-#pragma unroll
-  for (int i = 0; i < FOURS; i++) sum += (p.v[i].x + p.v[i].y) + (p.v[i].z + p.v[i].w);
-  return sum;
-}
-
-/* Takes the mean away; what lies after the row's end stays out of the squares. */
-template <int FOURS>
-__device__ static inline float squares_of(part<FOURS> &p, float mean, int first, int threads, int n) {
-  float square = 0;
-#pragma unroll
-  for (int i = 0; i < FOURS; i++) {
-    float4 &v = p.v[i];
-    if (4 * (first + i * threads) >= n) continue;
-    v.x -= mean;
-    v.y -= mean;
-    v.z -= mean;
-    v.w -= mean;
-    square += (v.x * v.x + v.y * v.y) + (v.z * v.z + v.w * v.w);
-  }
-  return square;
 }
 
 /* square_sums are of whole rows, for a rank that has only some of their columns. */
@@ -80,21 +43,6 @@ __device__ static inline void put(const tri_norm_args &a, int t, int j, float4 v
 }
 
 /* ---- a block has a row ---- */
-
-/* One barrier; room is not used again. Every thread adds the warps' sums for itself, in the same order: cheaper than a
- * second barrier, which handing out one thread's sum would need. */
-template <int THREADS> __device__ static inline float sum_over_block(float x, float (&room)[WARP]) {
-  x = warp_sum(x);
-  if (threadIdx.x % WARP == 0) room[threadIdx.x / WARP] = x;
-  __syncthreads();
-  float sum = 0;
-#pragma unroll
-  for (int w = 0; w < THREADS / WARP; w += 4) {
-    float4 v = load4(room + w);
-    sum += (v.x + v.y) + (v.z + v.w);
-  }
-  return sum;
-}
 
 /* Has a row of x and delta come to the second-level cache: since the previous layer wrote x, gigabytes of weights may
  * have gone through it. */

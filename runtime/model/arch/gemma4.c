@@ -119,7 +119,6 @@ static tri_status set_experts(tri_model_config *c, tri_error *err) {
   tri_moe *m = &c->moe;
   if (!m->own_norms) {
     m->num_experts = m->top_k = m->intermediate_size = 0;
-    m->logit_scale = 0;
     return TRI_OK;
   }
   if (!m->num_experts || !m->top_k || !m->intermediate_size)
@@ -127,7 +126,7 @@ static tri_status set_experts(tri_model_config *c, tri_error *err) {
                     "enable_moe_block needs num_experts, top_k_experts and moe_intermediate_size");
   m->expert_scale = true;
   m->shared_size = c->mlp.intermediate_size;
-  m->logit_scale = 1 / sqrt((double)c->hidden_size);
+  m->router_scale = 1 / sqrt((double)c->hidden_size);
   return TRI_OK;
 }
 
