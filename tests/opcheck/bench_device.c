@@ -380,7 +380,8 @@ static void bench_softcap(bench *b, int m, int cols) {
 }
 
 /* The choices of a step's tokens and the map of them. */
-static void bench_route(bench *b, int m, int experts) {
+/* groups: 0: a softmax over all, as Qwen3 has it; else sigmoids with a bias, as DeepSeek-V3 does. */
+static void bench_route(bench *b, int m, int experts, int groups) {
   enum { K = 8 };
   static tri_moe_route_args a[MAX_COPIES];
   char name[80];
@@ -389,16 +390,19 @@ static void bench_route(bench *b, int m, int experts) {
   int copies = bench_copies_of(bytes);
   float *x = bench_elements(b, TRI_F32, n * (size_t)copies);
   float *weights = bench_room(b, chosen * (size_t)copies * sizeof *weights);
+  const float *bias = groups ? bench_elements(b, TRI_F32, (size_t)experts) : NULL;
   int32_t *ids = bench_room(b, numbers * (size_t)copies * sizeof *ids);
   for (int i = 0; i < copies; i++) {
     int32_t *mine = ids + (size_t)i * numbers;
     a[i] = (tri_moe_route_args){
         .logits = bench_matrix(x + (size_t)i * n, m, experts), .score = TRI_MOE_SOFTMAX, .top_k = K};
-    a[i].num_groups = 1, a[i].scale = 1, a[i].num_experts = experts, a[i].renormalize = true;
+    a[i].num_groups = groups > 1 ? groups : 1, a[i].scale = 1, a[i].num_experts = experts, a[i].renormalize = true;
+    a[i].top_groups = (a[i].num_groups + 1) / 2, a[i].group_best = 2, a[i].bias = bias;
+    if (groups) a[i].score = TRI_MOE_SIGMOID;
     a[i].experts = mine, a[i].weights = weights + (size_t)i * chosen;
     a[i].map = (tri_expert_map){.choice = mine + chosen, .row = mine + 2 * chosen, .first = mine + 3 * chosen};
   }
-  NAME("moe_route softmax %d x %d, with its map", m, experts);
+  NAME("moe_route %s %d x %d, %d groups, with its map", groups ? "sigmoid" : "softmax", m, experts, a[0].num_groups);
   bench_report(b, name, WORK(moe_route, a, copies, .bytes = bytes));
   bench_release(b);
 }
@@ -461,8 +465,13 @@ static void bench_rows(bench *b) {
   if (wanted(b, "qkv_rope_append")) bench_append(b, quick ? 512 : 2048);
   if (wanted(b, "qkv_rope_append") && !quick) bench_append(b, 32768);
   if (wanted(b, "embed")) bench_embed(b, many_rows(b, 6.0 * 4096));
-  for (int m = 1; m <= 64 && wanted(b, "moe_route"); m *= 8) bench_route(b, m, 128);
-  if (wanted(b, "moe_route")) bench_route(b, many_rows(b, 4.0 * 128 + 64), 128);
+  for (int m = 1; m <= 64 && wanted(b, "moe_route"); m *= 8) {
+    bench_route(b, m, 128, 0);
+    bench_route(b, m, 256, 1);
+    bench_route(b, m, 256, 8);
+  }
+  if (wanted(b, "moe_route")) bench_route(b, many_rows(b, 4.0 * 128 + 64), 128, 0);
+  if (wanted(b, "moe_route")) bench_route(b, many_rows(b, 4.0 * 256 + 64), 256, 8);
 }
 
 /* ---- sampling ---- */

@@ -96,19 +96,52 @@ __device__ static inline unsigned long long key_of(double x) {
   return bits >> 63 ? ~bits : bits | 1ull << 63;
 }
 
+__device__ static inline double choice_of(unsigned long long key) {
+  return __longlong_as_double((long long)(key >> 63 ? key & ~(1ull << 63) : ~key));
+}
+
+/* Doubles have no warp reduction: the keys' upper halves are compared first, and then the lower halves of those that
+ * are equal. */
+__device__ static inline unsigned long long warp_max_key(unsigned long long key) {
+  unsigned high = __reduce_max_sync(ALL_LANES, (unsigned)(key >> 32));
+  unsigned low = __reduce_max_sync(ALL_LANES, (unsigned)(key >> 32) == high ? (unsigned)key : 0u);
+  return (unsigned long long)high << 32 | low;
+}
+
+/* Brings a lane's logits and biases to its room, BATCH of each under way at a time: one by one they would take longer
+ * than all else. Returns the lane's largest logit. */
+__device__ static float bring_logits(const tri_moe_route_args &a, const float *logits, const token_room &r) {
+  enum { BATCH = MANY / WARP };
+  int n = a.logits.cols;
+  float top = -INFINITY;
+#pragma unroll 1
+  for (int first = threadIdx.x % WARP; first < n; first += BATCH * WARP) {
+    float x[BATCH], bias[BATCH];
+#pragma unroll
+    for (int j = 0; j < BATCH; j++) {
+      int e = min(first + j * WARP, n - 1);
+      x[j] = logits[e];
+      bias[j] = a.bias ? a.bias[e] : 0;
+    }
+#pragma unroll
+    for (int j = 0; j < BATCH; j++) {
+      int e = first + j * WARP;
+      if (e >= n) continue;
+      r.score[e] = x[j];
+      r.choice[e] = bias[j];
+      top = fmaxf(top, x[j]);
+    }
+  }
+  return top;
+}
+
 /* Each lane makes its own elements: every 32nd. False where one is no number. */
 __device__ static bool score_token(const tri_moe_route_args &a, const float *logits, const token_room &r) {
   int n = a.logits.cols, lane = threadIdx.x % WARP;
   tri_moe_score kind = tri_moe_score_of(&a);
-  float top = -INFINITY;
+  float top = bring_logits(a, logits, r);
   double sum = 0;
   bool number = true;
-#pragma unroll 1
-  for (int e = lane; e < n; e += WARP) {
-    float x = logits[e];
-    r.score[e] = x;
-    top = fmaxf(top, x);
-  }
   if (kind == TRI_MOE_SOFTMAX) {
     top = warp_max(top);
 #pragma unroll 1
@@ -121,17 +154,35 @@ __device__ static bool score_token(const tri_moe_route_args &a, const float *log
     if (kind == TRI_MOE_SOFTMAX) score /= sum;
     if (kind == TRI_MOE_SIGMOID) score = 1 / (1 + exp(-score));
     r.score[e] = score;
-    r.choice[e] = score + (a.bias ? a.bias[e] : 0);
-    number &= !isnan(r.choice[e]);
+    number &= !isnan(r.choice[e] += score);
   }
   return number;
 }
 
-/* cut_groups of the reference, a lane for each group. */
+/* best_sum of the reference for a group of up to 32, an element for each lane. */
+__device__ static double best_sum_by_warp(const double *choice, int size, int best) {
+  int lane = threadIdx.x % WARP;
+  unsigned long long key = lane < size && choice[lane] < INFINITY ? key_of(choice[lane]) : 0;
+  double sum = 0;
+#pragma unroll 1
+  for (int taken = 0; taken < best; taken++) {
+    unsigned long long most = warp_max_key(key);
+    if (!most) return NAN;
+    if (lane == __ffs((int)__ballot_sync(ALL_LANES, key == most)) - 1) key = 0;
+    sum += choice_of(most);
+  }
+  return sum;
+}
+
+/* cut_groups of the reference. */
 __device__ static void cut_groups_by_warp(const tri_moe_route_args &a, const token_room &r) {
   int size = a.logits.cols / a.num_groups, lane = threadIdx.x % WARP;
   __syncwarp();
-  for (int g = lane; g < a.num_groups; g += WARP)
+  for (int g = 0; g < a.num_groups && size <= WARP; g++) {
+    double sum = best_sum_by_warp(r.choice + g * size, size, a.group_best);
+    if (!lane) r.group[g] = sum;
+  }
+  for (int g = lane; g < a.num_groups && size > WARP; g += WARP)
     r.group[g] = best_sum(r.choice + (size_t)g * (size_t)size, size, a.group_best);
   __syncwarp();
   for (int g = lane; g < a.num_groups; g += WARP) {
@@ -153,24 +204,52 @@ __device__ static inline unsigned long long best_of_lane(const unsigned long lon
   return best;
 }
 
-/* The ids of the best, best first, of equal ones the lowest first. Doubles have no warp reduction: the keys' upper
- * halves are compared first, and then the lower halves of those that are equal. Only the lane that loses its best looks
- * for another. */
+/* The ids of the best, best first, of equal ones the lowest first. Only the lane that loses its best looks for another.
+ */
 __device__ static void take_best_by_warp(const token_room &r, int n, int top_k, int32_t *ids) {
   unsigned long long *key = (unsigned long long *)r.choice;
   int lane = threadIdx.x % WARP, at = 0;
   for (int e = lane; e < n; e += WARP) key[e] = key_of(r.choice[e]);
   unsigned long long best = best_of_lane(key, n, &at);
   for (int c = 0; c < top_k; c++) {
-    unsigned high = __reduce_max_sync(ALL_LANES, (unsigned)(best >> 32));
-    unsigned low = __reduce_max_sync(ALL_LANES, (unsigned)(best >> 32) == high ? (unsigned)best : 0u);
-    bool mine = best == ((unsigned long long)high << 32 | low);
-    int id = (int)__reduce_min_sync(ALL_LANES, mine ? (unsigned)at : 0xffffffffu);
+    unsigned long long most = warp_max_key(best);
+    int id = (int)__reduce_min_sync(ALL_LANES, best == most ? (unsigned)at : 0xffffffffu);
     if (lane == id % WARP) {
       r.value[c] = r.score[id];
       ids[c] = id;
       key[id] = 0;
       best = best_of_lane(key, n, &at);
+    }
+  }
+  __syncwarp();
+}
+
+/* The same of up to 256, whose keys lie in registers. */
+__device__ static void take_best_of_few(const token_room &r, int n, int top_k, int32_t *ids) {
+  enum { EACH = MANY / WARP };
+  unsigned long long key[EACH];
+  int lane = threadIdx.x % WARP;
+  __syncwarp();
+#pragma unroll
+  for (int j = 0; j < EACH; j++) key[j] = lane + j * WARP < n ? key_of(r.choice[lane + j * WARP]) : 0;
+#pragma unroll 1
+  for (int c = 0; c < top_k; c++) {
+    unsigned long long best = key[0];
+    int at = 0;
+#pragma unroll
+    for (int j = 1; j < EACH; j++)
+      if (key[j] > best) {
+        best = key[j];
+        at = j;
+      }
+    unsigned long long most = warp_max_key(best);
+    int id = (int)__reduce_min_sync(ALL_LANES, best == most ? (unsigned)(lane + at * WARP) : 0xffffffffu);
+#pragma unroll
+    for (int j = 0; j < EACH; j++)
+      if (lane + j * WARP == id) key[j] = 0;
+    if (lane == id % WARP) {
+      r.value[c] = r.score[id];
+      ids[c] = id;
     }
   }
   __syncwarp();
@@ -232,7 +311,10 @@ __device__ static bool route_numbers(const tri_moe_route_args &a, int t, double 
     chosen = choose_by_logits<MANY / WARP>(a, logits, ids, weights);
   } else if ((chosen = __all_sync(ALL_LANES, score_token(a, logits, r)))) {
     if (a.num_groups > 1) cut_groups_by_warp(a, r);
-    take_best_by_warp(r, a.logits.cols, a.top_k, ids);
+    if (a.logits.cols <= MANY)
+      take_best_of_few(r, a.logits.cols, a.top_k, ids);
+    else
+      take_best_by_warp(r, a.logits.cols, a.top_k, ids);
     weigh(a, r, ids, weights);
   }
   __syncwarp();
