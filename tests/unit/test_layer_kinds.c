@@ -62,6 +62,7 @@ static const struct {
     {"cohere2", "\"sliding_window_pattern\":3", "wwnwwnww"},
     {"exaone4", "\"sliding_window_pattern\":4", "wwwnwwwn"},
     {"exaone4", "\"sliding_window\":null", "........"}, /* all rotate */
+    {"exaone4", "\"sliding_window\":null,\"sliding_window_pattern\":0", "........"},
     {"exaone4",
      "\"sliding_window_pattern\":\"LLLG\",\"layer_types\":[\"sliding_attention\",\"sliding_attention\","
      "\"sliding_attention\",\"full_attention\",\"sliding_attention\",\"sliding_attention\",\"sliding_attention\","
@@ -95,6 +96,7 @@ START_TEST(wrong_lists_are_refused) {
   refuse("smollm3", "\"no_rope_layer_interval\":0", TRI_OUT_OF_RANGE, "no_rope_layer_interval");
   refuse("smollm3", "\"use_sliding_window\":true", TRI_UNSUPPORTED, "use_sliding_window");
   refuse("gemma3_text", "\"sliding_window_pattern\":0", TRI_OUT_OF_RANGE, "sliding_window_pattern");
+  refuse("exaone4", "\"sliding_window_pattern\":0", TRI_OUT_OF_RANGE, "sliding_window_pattern");
   refuse("cohere2", "\"sliding_window\":null", TRI_UNSUPPORTED, "sliding_window");
   refuse("llama4_text", "\"moe_layers\":[0,8]", TRI_OUT_OF_RANGE, "moe_layers");
   refuse("llama4_text", "\"moe_layers\":[0.5]", TRI_OUT_OF_RANGE, "moe_layers");
