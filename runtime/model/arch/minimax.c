@@ -13,7 +13,7 @@ static const tri_config_key keys[] = {
     TRI_READ_KEY("use_routing_bias"),
     TRI_READ_KEY("qk_norm_type"),
     TRI_READ_KEY("attn_type_list"),
-    TRI_IGNORED_KEYS("use_mtp mtp_transformer_layers"),
+    TRI_IGNORED_KEYS("use_mtp mtp_transformer_layers mlp_intermediate_size"), /* nothing reads them */
     {0},
 };
 
