@@ -44,6 +44,7 @@
   X(llama4_text)                                                                                                       \
   X(marian)                                                                                                            \
   X(mimo_v2_flash)                                                                                                     \
+  X(minimax)                                                                                                           \
   X(minimax_m2)                                                                                                        \
   X(ministral3)                                                                                                        \
   X(mistral)                                                                                                           \
