@@ -36,6 +36,7 @@
   X(gpt_oss)                                                                                                           \
   X(gptj)                                                                                                              \
   X(gte)                                                                                                               \
+  X(gte_v5)                                                                                                            \
   X(granite)                                                                                                           \
   X(granitemoe)                                                                                                        \
   X(hy_v3)                                                                                                             \
