@@ -36,6 +36,7 @@
   X(gpt_oss)                                                                                                           \
   X(gptj)                                                                                                              \
   X(gte)                                                                                                               \
+  X(gte_v5)                                                                                                            \
   X(granite)                                                                                                           \
   X(granitemoe)                                                                                                        \
   X(hy_v3)                                                                                                             \
@@ -44,6 +45,7 @@
   X(llama4_text)                                                                                                       \
   X(marian)                                                                                                            \
   X(mimo_v2_flash)                                                                                                     \
+  X(minimax)                                                                                                           \
   X(minimax_m2)                                                                                                        \
   X(ministral3)                                                                                                        \
   X(mistral)                                                                                                           \

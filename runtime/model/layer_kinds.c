@@ -78,14 +78,15 @@ static tri_status read_layer_types(tri_model_config *c, const tri_json *root, tr
   return TRI_OK;
 }
 
-/* A number; words such as "LLLG" are understood where layer_types says the same. */
+/* A number; words such as "LLLG" are understood where layer_types says the same. transformers writes 0 where there is
+ * no window. */
 static tri_status read_pattern(tri_model_config *c, const tri_json *root, tri_error *err) {
   static const char key[] = "sliding_window_pattern";
   const tri_json *v = tri_json_get(root, key);
   double n = (double)c->attention.global_every;
   bool listed = tri_json_kind_of(tri_json_get(root, "layer_types")) != TRI_JSON_NULL;
   if (!c->attention.global_every || (listed && tri_json_as_str(v, NULL))) return TRI_OK;
-  TRI_CHECK(tri_config_number(root, key, 1, TRI_MAX_LAYERS, &n, err));
+  TRI_CHECK(tri_config_number(root, key, c->attention.window ? 1 : 0, TRI_MAX_LAYERS, &n, err));
   c->attention.global_every = (int64_t)n;
   local_but_every(c, root, c->attention.global_every);
   return TRI_OK;

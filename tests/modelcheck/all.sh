@@ -270,7 +270,7 @@ packed_only="$packed_only $quantized"
 
 streamed() {
   encoders=$(cd "$checkpoints" &&
-    grep -lE '"model_type": "(albert|bert|roberta|xlm-roberta|distilbert|modernbert|nomic_bert|new|t5|bart|marian)"' ./*/config.json |
+    grep -lE '"model_type": "(albert|bert|roberta|xlm-roberta|distilbert|modernbert|nomic_bert|new|gte|t5|bart|marian)"' ./*/config.json |
     sed 's|^\./||; s|/config.json$||' | tr '\n' ' ')
   encoders="$encoders qwen3_embedding qwen3_reranker qwen3_sequences embedding_gemma" # of decoders' families
   packs=$(mktemp -d) || exit 1

@@ -27,6 +27,8 @@ DTYPES = ("float16", "bfloat16")
 REPRODUCED = 1e-10  # normalised squared error of float32 here against the stored float32
 SEARCHES = (("beam", 1.0, False), ("beam_long", 2.0, True), ("beam_never", 0.6, "never"))  # as in make_seq2seq.py
 OTHER_NAMES = ("kimi_k2",)  # of families whose class has another model_type
+TOWER = dict(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, image_size=56, patch_size=14, mlp_ratio=2.0,
+             max_position_embeddings=16)  # of Step-3.7, the only class that has Step-3.5's layers: nothing reads it
 NEW = 16
 NEAREST = 8  # runners-up of a step: where experts change, reach is long
 
@@ -58,13 +60,21 @@ class Model:
         self.prompts = sum(name.startswith("prompt.") for name in expected)
         # With attention written out, Falcon's ALiBi is added twice in transformers 5.17: in the mask and to the scores.
         alibi = self.config["model_type"] == "falcon" and self.config.get("alibi")
-        kind = getattr(transformers, self.config["architectures"][0])
-        config = None
-        if self.config["model_type"] in OTHER_NAMES:  # else transformers would not translate the config's keys
-            config = kind.config_class(**{k: v for k, v in self.config.items() if k != "model_type"})
+        kind, config = self.kind_and_config()
         self.model = kind.from_pretrained(path, config=config, dtype=dtype,
                                           attn_implementation="sdpa" if alibi else "eager",
                                           experts_implementation="eager").to(device).eval()
+
+    def kind_and_config(self):
+        """The class, and a config where transformers would not read the file's."""
+        if self.config["model_type"] == "step3p5":
+            kind = transformers.Step3p7ForConditionalGeneration
+            return kind, kind.config_class(text_config=dict(self.config), vision_config=dict(TOWER),
+                                           tie_word_embeddings=False, pad_token_id=0)
+        kind = getattr(transformers, self.config["architectures"][0])
+        if self.config["model_type"] in OTHER_NAMES:  # else transformers would not translate the config's keys
+            return kind, kind.config_class(**{k: v for k, v in self.config.items() if k != "model_type"})
+        return kind, None
 
     def ids(self, what, i):
         return self.expected[f"{what}.{i}"].to(self.device)

@@ -122,6 +122,8 @@ static const struct {
     {"deepseek_v2", "\"num_experts_per_tok\":6,\"scoring_func\":\"softmax\",\"topk_method\":\"greedy\",\"n_group\":7"},
     {"deepseek_v2", "\"num_experts_per_tok\":6,\"rope_interleave\":true"},
     {"minimax_m2", "\"attn_type_list\":[1,1,1,1],\"qk_norm_type\":\"per_layer\",\"use_routing_bias\":true"},
+    {"minimax",
+     "\"architectures\":[\"MiniMaxM2ForCausalLM\"],\"layernorm_mlp_beta\":1.0,\"mlp_intermediate_size\":8192"},
     {"ernie4_5_moe", "\"moe_gate\":\"topk\",\"moe_norm_min\":1e-12,\"moe_use_aux_free\":true,\"use_bias\":false"},
     {"hy_v3", "\"qk_norm\":true,\"expert_hidden_dim\":1536,\"moe_intermediate_size\":1536"},
     /* notes */
@@ -255,6 +257,7 @@ static const struct {
     {"glm4_moe", "\"scoring_func\":\"softmax\"", "scoring_func", TRI_UNSUPPORTED},
     {"glm4_moe", "\"topk_method\":7", "topk_method", TRI_UNSUPPORTED},
     {"minimax_m2", "\"attn_type_list\":[1,0,1,1]", "attn_type_list", TRI_UNSUPPORTED},
+    {"minimax", "\"architectures\":[\"MiniMaxForCausalLM\"]", "architectures", TRI_UNSUPPORTED}, /* MiniMax-Text-01 */
     {"minimax_m2", "\"qk_norm_type\":\"per_head\"", "qk_norm_type", TRI_UNSUPPORTED},
     {"minimax_m2", "\"use_routing_bias\":false", "use_routing_bias", TRI_UNSUPPORTED},
     {"minimax_m2", "\"shared_intermediate_size\":64", "shared_intermediate_size", TRI_UNSUPPORTED},

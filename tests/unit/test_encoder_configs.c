@@ -168,6 +168,9 @@ START_TEST(gte) {
   ck_assert(c.head.has_pooler && c.head.pooling == TRI_POOL_FIRST && c.head.pool_act == TRI_ACT_TANH);
   c = accept("new", "\"architectures\":[\"NewModel\",\"NewForTokenClassification\"]");
   ck_assert(!c.head.has_classifier);
+  c = accept("gte", CLASS("GteForSequenceClassification") ",\"num_labels\":1,\"rope_parameters\":{\"rope_theta\":2e4}");
+  ck_assert(c.head.has_classifier && c.head.has_pooler && c.norm.place == TRI_NORM_SUM && c.attention.scales_by_ntk);
+  ck_assert_str_eq(c.arch->prefix, "gte.");
   c = accept("new", "\"type_vocab_size\":0,\"position_embedding_type\":\"rope\"");
   ck_assert(c.embed.type_vocab_size == 0);
   /* 8 times as long: theta * 8, and all angles over 8^(2/16) */
@@ -217,6 +220,7 @@ static const refusal refused[] = {
     {"nomic_bert", "\"type_vocab_size\":0", TRI_OUT_OF_RANGE, "type_vocab_size"},
     {"nomic_bert", "\"num_experts\":8", TRI_UNSUPPORTED, "num_experts"},
     {"new", "\"pack_qkv\":false", TRI_UNSUPPORTED, "pack_qkv"},
+    {"gte", CLASS("NewModel"), TRI_UNSUPPORTED, "architectures"},
     {"new", "\"pack_qkv\":1", TRI_INVALID_ARGUMENT, "pack_qkv"},
     {"new", "\"layer_norm_type\":\"rms_norm\"", TRI_UNSUPPORTED, "layer_norm_type"},
     {"new", "\"logn_attention_scale\":true", TRI_UNSUPPORTED, "logn_attention_scale"},

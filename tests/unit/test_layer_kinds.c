@@ -62,6 +62,7 @@ static const struct {
     {"cohere2", "\"sliding_window_pattern\":3", "wwnwwnww"},
     {"exaone4", "\"sliding_window_pattern\":4", "wwwnwwwn"},
     {"exaone4", "\"sliding_window\":null", "........"}, /* all rotate */
+    {"exaone4", "\"sliding_window\":null,\"sliding_window_pattern\":0", "........"},
     {"exaone4",
      "\"sliding_window_pattern\":\"LLLG\",\"layer_types\":[\"sliding_attention\",\"sliding_attention\","
      "\"sliding_attention\",\"full_attention\",\"sliding_attention\",\"sliding_attention\",\"sliding_attention\","
@@ -95,6 +96,7 @@ START_TEST(wrong_lists_are_refused) {
   refuse("smollm3", "\"no_rope_layer_interval\":0", TRI_OUT_OF_RANGE, "no_rope_layer_interval");
   refuse("smollm3", "\"use_sliding_window\":true", TRI_UNSUPPORTED, "use_sliding_window");
   refuse("gemma3_text", "\"sliding_window_pattern\":0", TRI_OUT_OF_RANGE, "sliding_window_pattern");
+  refuse("exaone4", "\"sliding_window_pattern\":0", TRI_OUT_OF_RANGE, "sliding_window_pattern");
   refuse("cohere2", "\"sliding_window\":null", TRI_UNSUPPORTED, "sliding_window");
   refuse("llama4_text", "\"moe_layers\":[0,8]", TRI_OUT_OF_RANGE, "moe_layers");
   refuse("llama4_text", "\"moe_layers\":[0.5]", TRI_OUT_OF_RANGE, "moe_layers");
@@ -228,6 +230,24 @@ END_TEST
   "\"rope_theta\":1000000" more "},\"sliding_attention\":{\"rope_type\":\"default\",\"rope_theta\":10000}}"
 #define GEMMA4 ROPE4("") ",\"hidden_size_per_layer_input\":0"
 #define MOE4 GEMMA4 ",\"enable_moe_block\":true,\"num_experts\":8,\"moe_intermediate_size\":24,\"top_k_experts\":"
+
+/* What transformers 5 writes instead: members of layers 5 and 7, which have no window. */
+#define BY_LAYER(a, b) ",\"per_layer_config\":{\"5\":{\"head_dim\":" a "},\"7\":{\"head_dim\":" b "}}"
+
+START_TEST(heads_are_listed_by_layer) {
+  tri_model_config c = accept("gemma4_text", GEMMA4 ",\"attention_k_eq_v\":true" BY_LAYER(
+                                                 "32,\"num_key_value_heads\":1", "32,\"num_key_value_heads\":1"));
+  ck_assert(tri_layer_heads(&c, 0).num_kv == 2 && tri_layer_heads(&c, 0).dim == 16);
+  ck_assert(tri_layer_heads(&c, 5).num_kv == 1 && tri_layer_heads(&c, 5).dim == 32);
+  ck_assert_int_eq(c.attention.rope.rotary_dim, 32);
+  c = accept("gemma4_text", GEMMA4 ",\"global_head_dim\":64" BY_LAYER("32", "32")); /* as transformers has it */
+  ck_assert(tri_layer_heads(&c, 5).num_kv == 2 && tri_layer_heads(&c, 5).dim == 32);
+  c = accept("gemma4_text", GEMMA4 ",\"per_layer_config\":{}");
+  ck_assert(tri_layer_heads(&c, 5).num_kv == 2 && tri_layer_heads(&c, 5).dim == 16);
+  c = accept("gemma4_text", GEMMA4 ",\"per_layer_config\":null");
+  ck_assert_int_eq(tri_layer_heads(&c, 5).dim, 512);
+}
+END_TEST
 
 START_TEST(heads_differ_by_kind_of_layer) {
   tri_model_config c = accept("gemma4_text", GEMMA4 ",\"attention_k_eq_v\":true,\"global_head_dim\":32,"
@@ -394,6 +414,17 @@ static const struct {
   tri_status status;
   const char *field;
 } wrong_heads[] = {
+    {"gemma4_text", GEMMA4 ",\"per_layer_config\":[]", TRI_INVALID_ARGUMENT, "per_layer_config"},
+    {"gemma4_text", GEMMA4 BY_LAYER("32", "48"), TRI_UNSUPPORTED, "per_layer_config"},
+    {"gemma4_text", GEMMA4 BY_LAYER("0", "0"), TRI_UNSUPPORTED, "per_layer_config"},
+    {"gemma4_text", GEMMA4 BY_LAYER("32,\"sliding_window\":8", "32"), TRI_UNSUPPORTED, "per_layer_config"},
+    {"gemma4_text", GEMMA4 ",\"per_layer_config\":{\"7\":{\"head_dim\":32}}", TRI_UNSUPPORTED, "per_layer_config"},
+    {"gemma4_text", GEMMA4 ",\"per_layer_config\":{\"8\":{\"head_dim\":32}}", TRI_UNSUPPORTED, "per_layer_config"},
+    {"gemma4_text",
+     GEMMA4 ",\"per_layer_config\":{\"5\":{\"head_dim\":32},\"7\":{\"head_dim\":32},\"8\":{\"head_dim\":32}}",
+     TRI_INVALID_ARGUMENT, "per_layer_config"},
+    {"gemma4_text", GEMMA4 BY_LAYER("1024,\"num_key_value_heads\":3", "1024,\"num_key_value_heads\":3"),
+     TRI_OUT_OF_RANGE, "num_global_key_value_heads"},
     {"gemma4_text", GEMMA4 ",\"global_head_dim\":0", TRI_OUT_OF_RANGE, "global_head_dim"},
     {"gemma4_text", GEMMA4 ",\"global_head_dim\":1026", TRI_OUT_OF_RANGE, "global_head_dim"},
     {"gemma4_text", GEMMA4 ",\"global_head_dim\":\"32\"", TRI_INVALID_ARGUMENT, "global_head_dim"},
@@ -666,6 +697,7 @@ Suite *suite_layer_kinds(void) {
   tcase_add_test(c, queries_are_scaled);
   tcase_add_test(c, wrong_scales_of_queries_are_refused);
   tcase_add_test(c, heads_differ_by_kind_of_layer);
+  tcase_add_test(c, heads_are_listed_by_layer);
   tcase_add_test(c, kinds_of_layers_have_numbers_of_their_own);
   tcase_add_test(c, layers_have_limits);
   tcase_add_test(c, more_limits_than_there_is_room_for);

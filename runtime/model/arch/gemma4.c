@@ -7,6 +7,7 @@
  * Small models (E2B, E4B) add an input of its own to each layer, and their last layers read keys and values of earlier
  * ones, which leaves room for a wider MLP. */
 #include <math.h>
+#include <stdio.h>
 
 #include "runtime/model/arch/rules.h"
 
@@ -27,6 +28,7 @@ static const tri_config_key keys[] = {
     TRI_READ_KEY("use_bidirectional_attention"), /* this and the next two: prepare */
     TRI_READ_KEY("use_double_wide_mlp"),
     TRI_READ_KEY("vocab_size_per_layer_input"),
+    TRI_READ_KEY("per_layer_config"), /* prepare and finish */
     {0}};
 
 #define IN_LAYERS(kind, n, p)                                                                                          \
@@ -130,6 +132,63 @@ static tri_status set_experts(tri_model_config *c, tri_error *err) {
   return TRI_OK;
 }
 
+struct by_layer {
+  tri_model_config *c;
+  size_t num_read;
+  tri_error *err;
+};
+
+/* A layer's entry of per_layer_config: its head size, its KV heads, or both. What it leaves out is as in layers with a
+ * window. */
+static tri_status read_layer(void *ctx, const char *key, const tri_json *entry) {
+  struct by_layer *b = ctx;
+  tri_attention_config *a = &b->c->attention;
+  const tri_json *dim = tri_json_get(entry, "head_dim"), *kv = tri_json_get(entry, "num_key_value_heads");
+  int64_t head_dim = a->head_dim, kv_heads = a->num_kv_heads;
+  bool read = tri_json_size(entry) == (size_t)(!!dim + !!kv);
+  read = read && (!dim || tri_json_as_int(dim, &head_dim)) && (!kv || tri_json_as_int(kv, &kv_heads));
+  if (!read || head_dim < 1 || head_dim > 1024 || kv_heads < 1 || kv_heads > 1 << 16)
+    return tri_fail(b->err, TRI_UNSUPPORTED, "per_layer_config",
+                    "per_layer_config[\"%.20s\"]: only a head_dim of 1 to 1024 and num_key_value_heads are supported",
+                    key);
+  if (b->num_read++ && (head_dim != a->global_head_dim || kv_heads != a->global_kv_heads))
+    return tri_fail(b->err, TRI_UNSUPPORTED, "per_layer_config",
+                    "per_layer_config[\"%.20s\"]: only the sizes of the other layers in it are supported", key);
+  a->global_head_dim = head_dim;
+  a->global_kv_heads = kv_heads;
+  return TRI_OK;
+}
+
+/* transformers 5 saves the sizes of layers without a window so, instead of global_head_dim and
+ * num_global_key_value_heads. */
+static tri_status read_by_layer(tri_model_config *c, const tri_json *root, tri_error *err) {
+  const tri_json *all = tri_json_get(root, "per_layer_config");
+  struct by_layer b = {c, 0, err};
+  if (tri_json_kind_of(all) == TRI_JSON_NULL) return TRI_OK;
+  if (tri_json_kind_of(all) != TRI_JSON_OBJECT)
+    return tri_fail(err, TRI_INVALID_ARGUMENT, "per_layer_config", "per_layer_config must be an object");
+  c->attention.global_head_dim = c->attention.head_dim;
+  c->attention.global_kv_heads = c->attention.num_kv_heads;
+  return tri_json_each(all, read_layer, &b);
+}
+
+/* The layers in it are those without a window. */
+static tri_status check_by_layer(const tri_model_config *c, const tri_json *root, tri_error *err) {
+  const tri_json *all = tri_json_get(root, "per_layer_config");
+  char name[8];
+  size_t named = 0;
+  for (int l = 0; l < c->num_layers && tri_json_size(all); l++) {
+    snprintf(name, sizeof name, "%d", l);
+    bool global = !(c->layer_flags[l] & TRI_LAYER_LOCAL), has = tri_json_get(all, name) != NULL;
+    named += has;
+    if (global != has)
+      return tri_fail(err, TRI_UNSUPPORTED, "per_layer_config",
+                      "layer %d: only layers without a window, and all of them, can be in per_layer_config", l);
+  }
+  if (named == tri_json_size(all)) return TRI_OK;
+  return tri_fail(err, TRI_INVALID_ARGUMENT, "per_layer_config", "per_layer_config names layers that do not exist");
+}
+
 static tri_status prepare(tri_model_config *c, const tri_json *root, tri_error *err) {
   TRI_CHECK(check_direction(root, err));
   c->embed.has_layer_inputs = c->embed.layer_width > 0;
@@ -138,6 +197,7 @@ static tri_status prepare(tri_model_config *c, const tri_json *root, tri_error *
     return tri_fail(err, TRI_INVALID_ARGUMENT, "rope_parameters", "there are no rope_parameters");
   /* The number of KV heads is another one where they are values, too. */
   if (!c->attention.keys_are_values) c->attention.global_kv_heads = 0;
+  TRI_CHECK(read_by_layer(c, root, err));
   return set_experts(c, err);
 }
 
@@ -146,6 +206,7 @@ static tri_status finish(tri_model_config *c, const tri_json *root, tri_error *e
   TRI_CHECK(read_shared_size(c, root, err));
   c->embed.scale = sqrt((double)c->hidden_size);
   c->layer_flags[c->num_layers - 1] &= (uint8_t)~TRI_LAYER_LOCAL;
+  TRI_CHECK(check_by_layer(c, root, err));
   if (c->moe.own_norms) tri_config_sparse_layers(c, 0, 1);
   return share_keys(c, err);
 }

@@ -42,31 +42,35 @@ static tri_status finish(tri_model_config *c, const tri_json *root, tri_error *e
   return TRI_OK;
 }
 
+/* Folders of vectors may have the head that weights tokens, and a pooler. */
+#define IGNORED                                                                                                        \
+  { "classifier.weight", "classifier.bias", "pooler.dense.weight", "pooler.dense.bias" }
+#define DEFAULTS                                                                                                       \
+  .encoder = true, .norm.kind = TRI_NORM_LAYER, .norm.bias = true, .norm.place = TRI_NORM_SUM, .norm.eps = 1e-12,      \
+  .norm.no_final = true, .embed.norm = true, .embed.type_vocab_size = 1, .attention.bias = true,                       \
+  .attention.o_bias = true, .mlp.bias = true, .mlp.no_up_bias = true, .mlp.act = TRI_ACT_GELU_ERF, .mlp.gated = true,  \
+  .attention.position = TRI_POS_ROPE, .attention.scales_by_ntk = true, .head.pool_act = TRI_ACT_TANH,                  \
+  .max_position_embeddings = 2048
+
 const tri_arch tri_arch_gte = {
     .model_type = "new",
     .class_names = {"NewModel", "NewForSequenceClassification", "NewForTokenClassification"},
     .prefix = "new.",
     .keys = keys,
-    /* Folders of vectors may have the head that weights tokens, and a pooler. */
-    .ignored_tensors = {"classifier.weight", "classifier.bias", "pooler.dense.weight", "pooler.dense.bias"},
+    .ignored_tensors = IGNORED,
     .tensors = tensors,
-    .defaults = {.encoder = true,
-                 .norm.kind = TRI_NORM_LAYER,
-                 .norm.bias = true,
-                 .norm.place = TRI_NORM_SUM,
-                 .norm.eps = 1e-12,
-                 .norm.no_final = true,
-                 .embed.norm = true,
-                 .embed.type_vocab_size = 1,
-                 .attention.bias = true,
-                 .attention.o_bias = true,
-                 .mlp.bias = true,
-                 .mlp.no_up_bias = true,
-                 .mlp.act = TRI_ACT_GELU_ERF,
-                 .mlp.gated = true,
-                 .attention.position = TRI_POS_ROPE,
-                 .attention.scales_by_ntk = true,
-                 .head.pool_act = TRI_ACT_TANH,
-                 .max_position_embeddings = 2048},
+    .defaults = {DEFAULTS},
+    .finish = finish,
+};
+
+/* The same as transformers 5 saves it. */
+const tri_arch tri_arch_gte_v5 = {
+    .model_type = "gte",
+    .class_names = {"GteModel", "GteForSequenceClassification", "GteForTokenClassification"},
+    .prefix = "gte.",
+    .keys = keys,
+    .ignored_tensors = IGNORED,
+    .tensors = tensors,
+    .defaults = {DEFAULTS},
     .finish = finish,
 };

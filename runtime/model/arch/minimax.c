@@ -13,7 +13,7 @@ static const tri_config_key keys[] = {
     TRI_READ_KEY("use_routing_bias"),
     TRI_READ_KEY("qk_norm_type"),
     TRI_READ_KEY("attn_type_list"),
-    TRI_IGNORED_KEYS("use_mtp mtp_transformer_layers"),
+    TRI_IGNORED_KEYS("use_mtp mtp_transformer_layers mlp_intermediate_size"), /* nothing reads them */
     {0},
 };
 
@@ -46,20 +46,34 @@ static tri_status finish(tri_model_config *c, const tri_json *root, tri_error *e
   return TRI_OK;
 }
 
+#define DEFAULTS                                                                                                       \
+  TRI_LLAMA_DEFAULTS, .norm.eps = 1e-6, .attention.num_kv_heads = 8, .attention.head_dim = 128,                        \
+                      .attention.qk_norm = TRI_QK_NORM_WHOLE, .attention.rope_theta = 5e6,                             \
+                      .moe = {.all_layers = true,                                                                      \
+                              .num_experts = 256,                                                                      \
+                              .top_k = 8,                                                                              \
+                              .score = TRI_MOE_SIGMOID,                                                                \
+                              .renormalize = true,                                                                     \
+                              .choice_bias = true},                                                                    \
+                      .max_position_embeddings = 196608
+
 const tri_arch tri_arch_minimax_m2 = {
     .model_type = "minimax_m2",
     .class_names = {"MiniMaxM2ForCausalLM"},
     .prefix = "model.",
     .keys = keys,
     .tensors = tensors,
-    .defaults = {TRI_LLAMA_DEFAULTS, .norm.eps = 1e-6, .attention.num_kv_heads = 8, .attention.head_dim = 128,
-                 .attention.qk_norm = TRI_QK_NORM_WHOLE, .attention.rope_theta = 5e6,
-                 .moe = {.all_layers = true,
-                         .num_experts = 256,
-                         .top_k = 8,
-                         .score = TRI_MOE_SIGMOID,
-                         .renormalize = true,
-                         .choice_bias = true},
-                 .max_position_embeddings = 196608},
+    .defaults = {DEFAULTS},
+    .finish = finish,
+};
+
+/* The first revision of MiniMax-M2 has the name of an earlier model, whose class is another. */
+const tri_arch tri_arch_minimax = {
+    .model_type = "minimax",
+    .class_names = {"MiniMaxM2ForCausalLM"},
+    .prefix = "model.",
+    .keys = keys,
+    .tensors = tensors,
+    .defaults = {DEFAULTS},
     .finish = finish,
 };
