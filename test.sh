@@ -3,7 +3,7 @@
 # Everything that needs no GPU: installs what is missing, builds, and runs the tests: in the release build all but the unit tests that
 # do not depend on optimized code, at the same time all unit and hostile-input tests with address and undefined-behaviour sanitizers,
 # and the threaded ones with the thread sanitizer, whose output is printed last. Exit code 0 only when every part passed. From a fresh
-# clone it takes less than 15 minutes on 2 cores; a test that would bring it beyond that gets a shorter sibling and the label `long`
+# clone it takes less than 15 minutes on 2 quiet cores; a test that would bring it beyond that gets a shorter sibling and the label `long`
 # (tests/CMakeLists.txt).
 #   ./test.sh [--long] [-R PATTERN]    further arguments go to the release build's ctest
 # --long also runs all unit tests in the release build and the tests labelled `long` (more layouts, types and random cases of what the others check) and, where clang is there,

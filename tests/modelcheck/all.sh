@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# all.sh MODELCHECK CHECKPOINTS WHAT: modelcheck on every checkpoint of a folder. WHAT is a set of layouts:
+# all.sh [--third] MODELCHECK CHECKPOINTS WHAT: modelcheck on every checkpoint of a folder. --third: of each run of more than nine
+# every third one, beginning with another in each run. WHAT is a set of layouts:
 #   single       one rank: ref, cpu, and cpu with other chunks, block sizes, types and threads
 #   single-more  one rank: more chunks, block sizes and types
 #   cuda         one rank on an NVIDIA device, in float32, 16 bits (where the limits are rounding.json's) and int8; skipped
@@ -25,6 +26,8 @@
 #   cuda-gather  the same on two NVIDIA devices, against the stored answers
 #   must-fail    wrong weights and impossible limits, which modelcheck must call wrong (exit 1), no checkpoint and a malformed
 #                rounding.json (3)
+of=1 turn=0 held=''
+[ "$1" = --third ] && of=3 && shift
 modelcheck=$1 checkpoints=$2 what=$3 fake=${4-}
 ranks=$(dirname "$0")/../comm/ranks.sh
 failed=0 ran=0
@@ -52,6 +55,24 @@ check() {
   echo "$out" | tail -n 20
 }
 
+# Lists those of $pattern that are not in $skipped, or a third of them, in taken_dirs, and counts them in expected. While `held` is set it
+# is the same third, as for runs that are compared.
+find_taken() {
+  all='' taken_dirs='' expected=0 place=0
+  for dir in "$checkpoints"/$pattern/; do
+    case " $skipped " in *" $(basename "$dir") "*) continue ;; esac
+    all="$all $dir" expected=$((expected + 1))
+  done
+  [ -n "$held" ] || turn=$((turn + 1))
+  [ $of -gt 1 ] && [ $expected -gt 9 ] || { taken_dirs=$all; return; }
+  expected=0
+  for dir in $all; do
+    place=$((place + 1))
+    [ $((place % of)) = $((turn % of)) ] || continue
+    taken_dirs="$taken_dirs $dir" expected=$((expected + 1))
+  done
+}
+
 # every SKIPPED RANKS ARG...: all checkpoints but those named in SKIPPED, or of those that match $pattern, in one run:
 # starting ranks takes longer than checking
 pattern='*'
@@ -60,11 +81,9 @@ every() {
   shift 2
   case " $* " in *' --quantization '*) skipped="$skipped $flips" ;; esac
   what_ran="modelcheck $*"
-  for dir in "$checkpoints"/$pattern/; do
-    case " $skipped " in *" $(basename "$dir") "*) continue ;; esac
-    set -- "$@" "$dir"
-    expected=$((expected + 1))
-  done
+  find_taken
+  # shellcheck disable=SC2086
+  set -- "$@" $taken_dirs
   out=$("$ranks" "$n" $((200 + 3 * expected)) "$modelcheck" "$@" 2>&1) # devices connect anew for each
   rc=$?
   [ $rc = 77 ] && exit 77
@@ -257,8 +276,10 @@ as_resident() {
   # shellcheck disable=SC2086
   every "$skipped_here" "$ranks_here" $base $exact
   wanted=$(bits)
+  held=1
   # shellcheck disable=SC2086
   every "$skipped_here" "$ranks_here" $base $exact --offload-weights nvme "$@"
+  held=''
   [ "$(bits)" = "$wanted" ] && return
   failed=$((failed + 1))
   echo "FAILED: other bits than with resident weights: $what_ran"
@@ -282,7 +303,8 @@ single_streamed() {
   streamed
   as_resident "$packed_only" 0 --chunk 3 --
   as_resident '' 0 --chunk 3 -- --nvme-path "$packs"
-  as_resident '' 0 -- --nvme-path "$packs" --offload-prefetch-step 3 --forward-chunk 3 # the same packs again
+  turn=$((turn - 1)) # the same packs again
+  as_resident '' 0 -- --nvme-path "$packs" --offload-prefetch-step 3 --forward-chunk 3
   pattern='[gl]*_odd'
   as_resident '' 0 --quantization int8 -- --nvme-path "$packs/a,$packs/b,$packs/c"
   pattern='fp8_*'
@@ -410,6 +432,7 @@ on_host() {
   # shellcheck disable=SC2086
   every "$dense" "$ranks_here" $base --deterministic
   wanted=$(bits)
+  held=1
   for which in --cpu-moe '--n-cpu-moe 1'; do
     # shellcheck disable=SC2086
     every "$dense" "$ranks_here" $base --deterministic $which "$@"
@@ -417,6 +440,7 @@ on_host() {
     failed=$((failed + 1))
     echo "FAILED: other bits than without experts on the host: $what_ran"
   done
+  held=''
 }
 
 # hot RANKS ARG...: some of the host's experts are the backend's, too, others after every few steps: the stored answers, of every model,
