@@ -533,6 +533,7 @@ on_cuda() {
   # Tokens 10 and 11 of kimi_k2's prompts 0 and 3 are where routers' leads are 3.5e-3 and 2.1e-3; scores are sigmoids, and bfloat16's step
   # below 1 is 3.9e-3. Token 1 of glm4_moe_lite's prompt 4: 3.2e-5. gemma4_text_moe's prompt 0: 3.3e-3 of a logit, in float16, too.
   # Token 5 of mimo_v2_flash's prompt 1: 1.2e-5; tokens after its prompts 2 and 4: 5.8e-4 and 6.8e-4.
+  # Token 6 of mimo_v2_released's prompt 1: 9.9e-4; tokens 5, 12 and 23 of its prompt 4: 4.4e-4, 2.5e-4 and 4.1e-4.
   every "deepseek_v3 deepseek_v3_direct gemma4_text_moe glm4_moe_lite kimi_k2 mimo_v2_flash mimo_v2_released olmoe_odd $unmeasured" 0 --backend cuda --dtype bfloat16 --block-size 64
   check 0 0 "$checkpoints/deepseek_v3" --backend cuda --dtype bfloat16 --block-size 64 --limit 2.5e-2
   check 0 0 "$checkpoints/olmoe_odd" --backend cuda --dtype bfloat16 --block-size 64 --limit 8e-3
