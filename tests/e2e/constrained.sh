@@ -26,6 +26,8 @@ python3 -c 'import json, sys; v = json.load(sys.stdin); sys.exit(not (list(v) ==
 "$BIN/trireme" submit --token-ids 51,55 --json-schema "$RUN/schema.json" --max-tokens 60 >"$RUN/out" || fail "--json-schema with --token-ids"
 grep -q '^{.*}$' <(tr -d '\n' <"$RUN/out") || fail "--json-schema with --token-ids: $(cat "$RUN/out")"
 echo '{"prompt": "1+1=", "json_schema": {"enum": [17]}}' | "$BIN/trireme" submit --file - 2>/dev/null | grep -q '"text":"17"' || fail "json_schema of a line"
+"$BIN/trireme" submit --json-object --max-tokens 40 "37+48=" | grep -q '^{' || fail "--json-object"
+"$BIN/trireme" grammar "$RUN/schema.json" >/dev/null || fail "trireme grammar refuses what requests may have"
 echo '{"properties": {"a": {"not": {}}}}' >"$RUN/bad.json"
 "$BIN/trireme" submit --json-schema "$RUN/bad.json" "37+48=" >"$RUN/out" 2>&1 && fail "a schema that cannot be kept is taken"
 grep -q '/properties/a/not' "$RUN/out" || fail "a schema that cannot be kept: $(cat "$RUN/out")"
