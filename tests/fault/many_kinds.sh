@@ -3,7 +3,7 @@
 # Shared by the fault tests: many kinds of requests, what each client is told, and whether that is what it is told undisturbed. Sourced
 # behind lib.sh.
 words="pod kit ru lo mav bex tun sir wa hob jel cad nim vor pex dul zam fo gir tek lub" # a long prompt
-# All of them run at once in SLOTS sequences: 16 have tokens to stream then, and the others are two beam searches and one that does not stream.
+# All of them run at once in SLOTS sequences: 18 have tokens to stream then, and the others are two beam searches and one that does not stream.
 common=(--deterministic --threads 1 --backend cpu --max-model-len 4096 --max-num-seqs "${SLOTS:-40}")
 
 # An answer of this schema has hundreds of tokens.
