@@ -53,6 +53,19 @@ tri_vocabulary *constrained_vocabulary(uint32_t size) {
   return v;
 }
 
+static tri_grammar_cache *cache_of(tri_grammar_source *source) { return ((constrained_source *)source)->cache; }
+
+void constrained_source_open(constrained_source *s, uint32_t size) {
+  s->source.open = cache_of;
+  s->vocabulary = constrained_vocabulary(size);
+  ck_assert_int_eq(tri_grammar_cache_create(s->vocabulary, 64 << 20, &s->cache), TRI_OK);
+}
+
+void constrained_source_close(constrained_source *s) {
+  tri_grammar_cache_destroy(s->cache);
+  if (s->vocabulary) tri_vocabulary_destroy(s->vocabulary);
+}
+
 void constrained_walk_begin(constrained_walk *w, const tri_wire_constraint *wire) {
   tri_error err = {0};
   tri_status st = wire->kind == TRI_CONSTRAINT_JSON_OBJECT

@@ -15,6 +15,16 @@ tri_wire_constraint constrained_wire(int kind);
 const char *constrained_token(uint32_t id);
 tri_vocabulary *constrained_vocabulary(uint32_t size);
 
+/* Grammars of a vocabulary. */
+typedef struct constrained_source {
+  tri_grammar_source source; /* first */
+  tri_vocabulary *vocabulary;
+  tri_grammar_cache *cache;
+} constrained_source;
+
+void constrained_source_open(constrained_source *s, uint32_t size);
+void constrained_source_close(constrained_source *s);
+
 /* An answer on its way through a network. */
 typedef struct constrained_walk {
   tri_net *net;

@@ -246,9 +246,9 @@ void sim_add_prefixes(struct sim *r, struct config *c) {
 
 static void add_grammars(struct sim *s) {
   tri_job_model *m = &s->cfg.model;
-  s->vocabulary = constrained_vocabulary(VOCAB);
+  constrained_source_open(&s->grammars, VOCAB);
   ck_assert_int_eq(tri_mask_maker_create(NULL, &m->maker), TRI_OK);
-  ck_assert_int_eq(tri_grammar_cache_create(s->vocabulary, 64 << 20, &m->grammars), TRI_OK);
+  m->grammars = &s->grammars.source;
 }
 
 struct sim *sim_create(const struct config *cfg, uint64_t seed) {
@@ -287,8 +287,7 @@ void sim_destroy(struct sim *s) {
   tri_plan_writer_destroy(s->writer);
   tri_outbox_free(&s->out);
   tri_mask_maker_destroy(s->cfg.model.maker);
-  tri_grammar_cache_destroy(s->cfg.model.grammars);
-  tri_vocabulary_destroy(s->vocabulary);
+  constrained_source_close(&s->grammars);
   for (int i = 0; i < 2; i++) {
     tri_slots_destroy(s->ranks[i].slots);
     tri_batch_builder_destroy(s->ranks[i].batch);

@@ -86,7 +86,7 @@ struct sim {
   tri_sched *sched;
   tri_plan_writer *writer;
   tri_outbox out;
-  tri_vocabulary *vocabulary;     /* of constrained answers, with what the model of cfg has; NULL: there are none */
+  constrained_source grammars;    /* of constrained answers, with what the model of cfg has */
   uint64_t content[MAX_BLOCKS];   /* [block * block_size + offset] */
   uint64_t host[MAX_BLOCKS];      /* the same of the host's blocks */
   uint32_t sampled[MAX_SLOTS];    /* by the last step */

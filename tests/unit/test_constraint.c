@@ -15,43 +15,41 @@ enum { VOCAB = 97, CHOICES = 4, MOST = 40, WORDS = (VOCAB + 31) / 32 };
 static const uint32_t eos[1] = {3};
 
 struct world {
-  tri_vocabulary *vocabulary;
-  tri_grammar_cache *cache;
+  constrained_source grammars;
   tri_mask_maker *maker;
   tri_waker made;
 };
 
 static void open_world(struct world *w) {
   memset(w, 0, sizeof *w);
-  w->vocabulary = constrained_vocabulary(VOCAB);
-  ck_assert_int_eq(tri_grammar_cache_create(w->vocabulary, 64 << 20, &w->cache), TRI_OK);
+  constrained_source_open(&w->grammars, VOCAB);
   ck_assert_int_eq(tri_mask_maker_create(&w->made, &w->maker), TRI_OK);
 }
 
 static void close_world(struct world *w) {
   tri_mask_maker_destroy(w->maker);
-  tri_grammar_cache_destroy(w->cache);
-  tri_vocabulary_destroy(w->vocabulary);
-}
-
-static tri_constraint *make(struct world *w, const tri_wire_constraint *wire, int choices) {
-  tri_constraint_job job = {.wire = wire, .choices = choices, .most_tokens = MOST, .eos = eos, .num_eos = 1};
-  tri_constraint *c;
-  tri_error err = {0};
-  ck_assert_msg(tri_constraint_create(w->cache, w->maker, &job, &c, &err) == TRI_OK, "%s", err.message);
-  for (int i = 0; i < choices; i++) tri_constraint_begin(c, i, NULL, 0);
-  return c;
-}
-
-static uint32_t next(uint64_t *seed) {
-  *seed = *seed * 6364136223846793005u + 1442695040888963407u;
-  return (uint32_t)(*seed >> 33);
+  constrained_source_close(&w->grammars);
 }
 
 static tri_mask_state await(struct world *w, tri_constraint *c, int choice) {
   tri_mask_state state;
   while ((state = tri_constraint_look(c, choice)) == TRI_MASK_AWAITED) tri_waker_sleep(&w->made, 100000000);
   return state;
+}
+
+static tri_constraint *make(struct world *w, const tri_wire_constraint *wire, int choices) {
+  tri_constraint_job job = {
+      .wire = wire, .choices = choices, .vocab_size = VOCAB, .most_tokens = MOST, .eos = eos, .num_eos = 1};
+  tri_constraint *c;
+  ck_assert_int_eq(tri_constraint_create(&w->grammars.source, w->maker, &job, &c), TRI_OK);
+  for (int i = 0; i < choices; i++) tri_constraint_begin(c, i, NULL, 0);
+  tri_constraint_prepare(c);
+  return c;
+}
+
+static uint32_t next(uint64_t *seed) {
+  *seed = *seed * 6364136223846793005u + 1442695040888963407u;
+  return (uint32_t)(*seed >> 33);
 }
 
 static bool same_mask(const uint32_t *a, const uint32_t *b) {
@@ -113,8 +111,10 @@ START_TEST(test_ends_while_made) {
     tri_constraint *c = make(&w, &wire, CHOICES);
     uint32_t quote = 12;
     ck_assert_str_eq(constrained_token(quote), "\"");
+    for (int i = 0; i < CHOICES; i++) await(&w, c, i);
     for (int i = 0; i < CHOICES; i++) tri_constraint_take(c, i, quote);
     tri_constraint_destroy(c);
+    tri_constraint_destroy(make(&w, &wire, CHOICES)); /* and while it is prepared */
   }
   close_world(&w);
 }
@@ -127,8 +127,9 @@ START_TEST(test_full_ring) {
   tri_constraint *jobs[JOBS];
   open_world(&w);
   tri_wire_constraint wire = constrained_wire(4);
+  for (int j = 0; j < JOBS; j++) jobs[j] = make(&w, &wire, EACH);
+  tri_mask_maker_run(w.maker);
   for (int j = 0; j < JOBS; j++) {
-    jobs[j] = make(&w, &wire, EACH);
     for (int i = 0; i < EACH; i++) tri_constraint_take(jobs[j], i, 12);
   }
   tri_mask_maker_run(w.maker);
@@ -154,6 +155,7 @@ START_TEST(test_begins_with_tokens) {
   ck_assert_str_eq(constrained_token(drawn[2]), "\":");
   tri_constraint *c = make(&w, &wire, 1);
   tri_constraint_begin(c, 0, drawn, 3);
+  tri_mask_maker_run(w.maker);
   constrained_walk_begin(&walk, &wire);
   for (int i = 0; i < 3; i++) constrained_walk_take(&walk, drawn[i]);
   ck_assert_int_gt(constrained_walk_next(&walk, VOCAB, want), 0);
@@ -209,6 +211,32 @@ START_TEST(test_little_memory) {
 }
 END_TEST
 
+static tri_grammar_cache *no_cache(tri_grammar_source *source) {
+  (void)source;
+  return NULL;
+}
+
+/* A replica that cannot read its tokenizer lets nothing come, and so does one that cannot keep a schema. */
+START_TEST(test_no_grammar) {
+  struct world w;
+  open_world(&w);
+  tri_wire_constraint wire = constrained_wire(0);
+  const tri_wire_constraint wrong = {TRI_CONSTRAINT_JSON_SCHEMA, {"{\"not\":{}}", 10}};
+  tri_constraint *bad = make(&w, &wrong, 2);
+  tri_mask_maker_run(w.maker);
+  ck_assert_int_eq(tri_constraint_look(bad, 1), TRI_MASK_NONE);
+  ck_assert_int_eq(tri_constraint_num_over(bad), 2);
+  tri_constraint_destroy(bad);
+  w.grammars.source.open = no_cache;
+  tri_constraint *c = make(&w, &wire, 1);
+  ck_assert_int_eq(tri_constraint_look(c, 0), TRI_MASK_AWAITED);
+  tri_mask_maker_run(w.maker);
+  ck_assert_int_eq(tri_constraint_look(c, 0), TRI_MASK_NONE);
+  tri_constraint_destroy(c);
+  close_world(&w);
+}
+END_TEST
+
 START_TEST(test_cache) {
   struct world w;
   tri_grammar *a, *b, *c;
@@ -216,27 +244,27 @@ START_TEST(test_cache) {
   open_world(&w);
   tri_wire_constraint one = constrained_wire(0), two = constrained_wire(1), object = constrained_wire(5);
   tri_wire_constraint wrong = {TRI_CONSTRAINT_JSON_SCHEMA, {"{\"not\":{}}", 10}};
-  ck_assert_int_eq(tri_grammar_cache_get(w.cache, &one, &a, NULL), TRI_OK);
-  ck_assert_int_eq(tri_grammar_cache_get(w.cache, &one, &b, NULL), TRI_OK);
+  ck_assert_int_eq(tri_grammar_cache_get(w.grammars.cache, &one, &a, NULL), TRI_OK);
+  ck_assert_int_eq(tri_grammar_cache_get(w.grammars.cache, &one, &b, NULL), TRI_OK);
   ck_assert_ptr_eq(a, b);
-  ck_assert_int_eq(tri_grammar_cache_get(w.cache, &two, &c, NULL), TRI_OK);
+  ck_assert_int_eq(tri_grammar_cache_get(w.grammars.cache, &two, &c, NULL), TRI_OK);
   ck_assert_ptr_ne(a, c);
   tri_grammar_drop(b);
   tri_grammar_drop(c);
-  ck_assert_int_eq(tri_grammar_cache_get(w.cache, &object, &c, NULL), TRI_OK);
+  ck_assert_int_eq(tri_grammar_cache_get(w.grammars.cache, &object, &c, NULL), TRI_OK);
   tri_grammar_drop(c);
-  ck_assert_int_eq(tri_grammar_cache_get(w.cache, &wrong, &c, &err), TRI_UNSUPPORTED);
+  ck_assert_int_eq(tri_grammar_cache_get(w.grammars.cache, &wrong, &c, &err), TRI_UNSUPPORTED);
   ck_assert_str_eq(err.field, "/not");
   /* One that a job has outlives the cache. */
-  tri_grammar_cache_destroy(w.cache);
-  ck_assert_int_eq(tri_grammar_cache_create(w.vocabulary, 1, &w.cache), TRI_OK);
+  tri_grammar_cache_destroy(w.grammars.cache);
+  ck_assert_int_eq(tri_grammar_cache_create(w.grammars.vocabulary, 1, &w.grammars.cache), TRI_OK);
   ck_assert(tri_grammar_is_of(a, &one));
   tri_grammar_drop(a);
   /* A cache without room has the last one alone. */
   for (int kind = 0; kind < CONSTRAINED_KINDS; kind++) {
     tri_wire_constraint wire = constrained_wire(kind);
-    ck_assert_int_eq(tri_grammar_cache_get(w.cache, &wire, &a, NULL), TRI_OK);
-    ck_assert_int_eq(tri_grammar_cache_get(w.cache, &wire, &b, NULL), TRI_OK);
+    ck_assert_int_eq(tri_grammar_cache_get(w.grammars.cache, &wire, &a, NULL), TRI_OK);
+    ck_assert_int_eq(tri_grammar_cache_get(w.grammars.cache, &wire, &b, NULL), TRI_OK);
     ck_assert_ptr_eq(a, b);
     tri_grammar_drop(a);
     tri_grammar_drop(b);
@@ -255,15 +283,18 @@ START_TEST(test_ends) {
   ck_assert_str_eq(constrained_token(one), "1");
   ck_assert_str_eq(constrained_token(two), "2");
   for (int how = 0; how < 4; how++) {
-    tri_constraint_job job = {.wire = &integer, .choices = 1, .most_tokens = MOST, .eos = eos, .num_eos = 1};
+    tri_constraint_job job = {
+        .wire = &integer, .choices = 1, .vocab_size = VOCAB, .most_tokens = MOST, .eos = eos, .num_eos = 1};
     if (how == 1) job.min_tokens = 3;
     if (how == 2) job.ignores_eos = true;
     job.stops = &two;
     job.num_stops = 1;
     if (how == 3) job.bad = &one;
     if (how == 3) job.num_bad = 1;
-    ck_assert_int_eq(tri_constraint_create(w.cache, w.maker, &job, &c, NULL), TRI_OK);
+    ck_assert_int_eq(tri_constraint_create(&w.grammars.source, w.maker, &job, &c), TRI_OK);
     tri_constraint_begin(c, 0, &one, 1);
+    tri_constraint_prepare(c);
+    tri_mask_maker_run(w.maker);
     const uint32_t *m = tri_constraint_mask(c, 0);
     ck_assert_int_eq(tri_constraint_look(c, 0), TRI_MASK_READY);
     ck_assert_int_eq(m[0] >> eos[0] & 1, how != 1 && how != 2);
@@ -284,6 +315,7 @@ Suite *suite_constraint(void) {
   tcase_add_test(t, test_full_ring);
   tcase_add_test(t, test_begins_with_tokens);
   tcase_add_test(t, test_little_memory);
+  tcase_add_test(t, test_no_grammar);
   tcase_add_test(t, test_cache);
   tcase_add_test(t, test_ends);
   suite_add_tcase(s, t);

@@ -57,28 +57,39 @@ cleanup:
   return st;
 }
 
-static tri_status make(tri_answer_grammars *g, const char *folder, const tri_model_config *m, tri_waker *ready,
-                       tri_error *err) {
-  TRI_CHECK(read_vocabulary(folder, m, &g->vocabulary, err));
-  TRI_CHECK(tri_mask_maker_create(ready, &g->maker));
-  TRI_CHECK(tri_mask_maker_start(g->maker));
+static tri_status make(tri_answer_grammars *g, tri_error *err) {
+  TRI_CHECK(read_vocabulary(g->folder, g->model, &g->vocabulary, err));
   return tri_grammar_cache_create(g->vocabulary, GRAMMARS_BYTES, &g->cache);
 }
 
-void tri_answer_grammars_open(tri_answer_grammars *g, const char *folder, const tri_model_config *m, tri_waker *ready) {
+static tri_grammar_cache *open_cache(tri_grammar_source *source) {
+  tri_answer_grammars *g = (tri_answer_grammars *)source;
   tri_error err = {0};
   int64_t start = tri_now_ns();
-  if (g->tried) return;
-  tri_status st = make(g, folder, m, ready, &err);
-  if (st != TRI_OK) {
-    tri_log(TRI_LOG_WARN, "control", "answers cannot be constrained: %s",
-            err.message[0] ? err.message : tri_status_text(st));
-    tri_answer_grammars_free(g);
-  } else {
-    tri_log(TRI_LOG_INFO, "control", "answers can be constrained: the tokens' tables take %zu bytes, made in %.0f ms",
-            tri_vocabulary_bytes(g->vocabulary), (double)(tri_now_ns() - start) / 1e6);
-  }
+  if (g->tried) return g->cache;
   g->tried = true;
+  tri_status st = make(g, &err);
+  if (st == TRI_OK)
+    tri_log(TRI_LOG_INFO, "worker", "answers can be constrained: the tokens' tables take %zu bytes, made in %.0f ms",
+            tri_vocabulary_bytes(g->vocabulary), (double)(tri_now_ns() - start) / 1e6);
+  else
+    tri_log(TRI_LOG_WARN, "worker", "answers cannot be constrained: %s",
+            err.message[0] ? err.message : tri_status_text(st));
+  return g->cache;
+}
+
+tri_status tri_answer_grammars_start(tri_answer_grammars *g, const char *folder, const tri_model_config *m,
+                                     tri_waker *ready) {
+  if (g->maker) return TRI_OK;
+  g->source.open = open_cache;
+  g->folder = folder;
+  g->model = m;
+  TRI_CHECK(tri_mask_maker_create(ready, &g->maker));
+  tri_status st = tri_mask_maker_start(g->maker);
+  if (st == TRI_OK) return TRI_OK;
+  tri_mask_maker_destroy(g->maker);
+  g->maker = NULL;
+  return st;
 }
 
 void tri_answer_grammars_free(tri_answer_grammars *g) {

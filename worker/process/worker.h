@@ -45,7 +45,7 @@ typedef struct tri_worker {
   /* control -> step (leader) */
   tri_commands commands;
   tri_waker waker;              /* the leader's step thread sleeps here when idle */
-  tri_answer_grammars grammars; /* the control thread's, until that has ended; jobs use what it has made */
+  tri_answer_grammars grammars; /* started by the control thread; jobs use them */
   atomic_bool stop;             /* leave at once: no coordinator any more */
   atomic_bool drain;            /* leave when nothing runs */
   atomic_bool measure;          /* every rank: find out the machine's rooflines, if nothing runs */

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A choice's tokens and mask belong to the step thread while its state is not AWAITED, and to the one that makes the
- * mask while it is: the ring hands them over, and the state hands them back. */
+/* A choice's tokens and mask belong to the step thread while its state is not AWAITED, and to the thread that makes the
+ * mask while it is: the ring hands them over, and the state hands them back. The grammar is there before any state is
+ * another one. */
 #include "worker/schedule/constraint.h"
 
 #include <stdatomic.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/mem.h"
 
 typedef struct choice {
@@ -20,8 +22,11 @@ typedef struct choice {
 } choice;
 
 struct tri_constraint {
-  atomic_int refs; /* the job's, and that of each mask that is being made */
+  tri_mask_task prepare; /* first */
+  atomic_int refs;       /* the job's, and that of each mask that is being made */
   _Atomic int num_over;
+  tri_grammar_source *source;
+  tri_wire_constraint wire; /* its text is owned */
   tri_grammar *grammar;
   tri_mask_maker *maker;
   size_t words; /* of 32 bits */
@@ -48,6 +53,7 @@ static bool copy_ids(tri_constraint *c) {
 }
 
 static void make_task(tri_mask_task *task);
+static void prepare_task(tri_mask_task *task);
 
 static bool make_choices(tri_constraint *c) {
   size_t most = (size_t)c->job.most_tokens;
@@ -62,8 +68,8 @@ static bool make_choices(tri_constraint *c) {
   return true;
 }
 
-tri_status tri_constraint_create(tri_grammar_cache *grammars, tri_mask_maker *maker, const tri_constraint_job *job,
-                                 tri_constraint **out, tri_error *err) {
+tri_status tri_constraint_create(tri_grammar_source *source, tri_mask_maker *maker, const tri_constraint_job *job,
+                                 tri_constraint **out) {
   tri_status st = TRI_OK;
   tri_constraint *c = tri_calloc(1, sizeof *c + (size_t)job->choices * sizeof *c->choices);
   if (!c) return TRI_NO_MEMORY;
@@ -71,9 +77,12 @@ tri_status tri_constraint_create(tri_grammar_cache *grammars, tri_mask_maker *ma
   c->maker = maker;
   c->job = *job;
   c->num_choices = job->choices;
-  c->words = 2 * tri_vocabulary_words(tri_grammar_cache_vocabulary(grammars));
-  TRI_TRY(tri_grammar_cache_get(grammars, job->wire, &c->grammar, err));
-  c->job.wire = NULL; /* it goes with its message */
+  c->words = 2 * (((size_t)job->vocab_size + 63) / 64);
+  c->source = source;
+  c->prepare.run = prepare_task;
+  c->wire = *job->wire;
+  c->job.wire = &c->wire;
+  if (c->wire.text.s && !(c->wire.text.s = tri_strndup(job->wire->text.s, job->wire->text.len))) TRI_TRY(TRI_NO_MEMORY);
   if (!copy_ids(c) || !make_choices(c)) TRI_TRY(TRI_NO_MEMORY);
   *out = c;
   c = NULL;
@@ -89,6 +98,7 @@ void tri_constraint_destroy(tri_constraint *c) {
     tri_free(c->choices[i].mask);
   }
   tri_grammar_drop(c->grammar);
+  tri_free((char *)c->wire.text.s);
   tri_free(c->ids);
   tri_free(c);
 }
@@ -125,6 +135,7 @@ static void take_out(uint32_t *mask, size_t words, const uint32_t *ids, int n) {
 
 static tri_mask_state make(choice *x) {
   const tri_constraint *c = x->of;
+  if (!c->grammar) return TRI_MASK_NONE;
   const tri_constraint_job *j = &c->job;
   bool is_short = x->num < j->min_tokens;
   tri_grammar_next next = tri_grammar_mask(c->grammar, &x->place, x->tokens, x->num, x->mask);
@@ -155,7 +166,24 @@ void tri_constraint_begin(tri_constraint *c, int i, const uint32_t *tokens, int 
   choice *x = &c->choices[i];
   if (num) memcpy(x->tokens, tokens, (size_t)num * sizeof *tokens);
   x->num = num;
-  make_mask(x);
+}
+
+/* Without a grammar no token may come: the job ends with an error. */
+static void prepare_task(tri_mask_task *task) {
+  tri_constraint *c = (tri_constraint *)task;
+  tri_error err = {0};
+  tri_grammar_cache *grammars = c->source->open(c->source);
+  tri_status st = grammars ? tri_grammar_cache_get(grammars, &c->wire, &c->grammar, &err) : TRI_UNSUPPORTED;
+  if (grammars && st != TRI_OK)
+    tri_log(TRI_LOG_WARN, "worker", "a job's schema cannot be kept here: %s",
+            err.message[0] ? err.message : tri_status_text(st));
+  for (int i = 0; i < c->num_choices; i++) make_mask(&c->choices[i]);
+  tri_constraint_destroy(c);
+}
+
+void tri_constraint_prepare(tri_constraint *c) {
+  atomic_fetch_add_explicit(&c->refs, 1, memory_order_relaxed);
+  tri_mask_maker_prepare(c->maker, &c->prepare);
 }
 
 /* ---- the step thread ---- */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The constraint of a job: for each of its choices the mask of the next sample.
  *
- * The control thread makes it, with the first masks. From then on it is the step thread's, which says what each choice
- * has sampled and takes the masks; they are made elsewhere (mask_maker.h), and a sample waits for its own. What a
+ * The control thread makes it, and has its grammar and the first masks made elsewhere (mask_maker.h). From then on it
+ * is the step thread's, which says what each choice has sampled and takes the masks; a sample waits for its own. What a
  * choice has sampled is followed from its beginning where that is needed, so that one which is computed again, here or
  * on another replica, needs nothing else. */
 #ifndef TRI_WORKER_SCHEDULE_CONSTRAINT_H
@@ -25,6 +25,7 @@ typedef enum tri_mask_state {
 typedef struct tri_constraint_job {
   const tri_wire_constraint *wire;
   int choices;
+  int vocab_size;
   int most_tokens;     /* of a choice */
   int min_tokens;      /* no end before, unless nothing else may come */
   bool ignores_eos;    /* the same however long an answer is */
@@ -36,13 +37,20 @@ typedef struct tri_constraint_job {
   int num_bad;
 } tri_constraint_job;
 
-/* Both outlive it. */
-tri_status tri_constraint_create(tri_grammar_cache *grammars, tri_mask_maker *maker, const tri_constraint_job *job,
-                                 tri_constraint **out, tri_error *err);
+/* The source of grammars: the thread that prepares asks it, which may take long at first. */
+typedef struct tri_grammar_source {
+  tri_grammar_cache *(*open)(struct tri_grammar_source *source); /* NULL: there are none */
+} tri_grammar_source;
+
+/* Copies the constraint. source, maker: outlive it. */
+tri_status tri_constraint_create(tri_grammar_source *source, tri_mask_maker *maker, const tri_constraint_job *job,
+                                 tri_constraint **out);
 /* A mask that is being made keeps what it needs. NULL is fine. */
 void tri_constraint_destroy(tri_constraint *c);
-/* Begins a choice with tokens that it has already, and makes the mask of the next one, by the control thread. */
+/* Begins a choice with tokens that it has already. */
 void tri_constraint_begin(tri_constraint *c, int choice, const uint32_t *tokens, int num);
+/* Has the grammar and the first masks of all choices made; then it is the step thread's. */
+void tri_constraint_prepare(tri_constraint *c);
 
 /* ---- the step thread ---- */
 

@@ -196,6 +196,7 @@ static tri_status begin_constraint(tri_job *j, const tri_sampling *s, const tri_
                                    tri_error *err) {
   tri_constraint_job of = {.wire = &s->constraint,
                            .choices = j->num_choices,
+                           .vocab_size = l->vocab_size,
                            .most_tokens = j->max_tokens,
                            .min_tokens = j->min_tokens,
                            .ignores_eos = s->ignore_eos,
@@ -208,13 +209,14 @@ static tri_status begin_constraint(tri_job *j, const tri_sampling *s, const tri_
   if (s->num_beams > 1 || l->embeds || j->score_only)
     return tri_fail(err, TRI_UNSUPPORTED, "constraint", "a beam search, or a job without an answer, has no constraint");
   if (!m->grammars)
-    return tri_fail(err, TRI_UNSUPPORTED, "constraint",
-                    "answers cannot be constrained: the tokenizer of the replica's folder cannot be read");
-  TRI_CHECK(tri_constraint_create(m->grammars, m->maker, &of, &j->constraint, err));
+    return tri_fail(err, TRI_UNSUPPORTED, "constraint", "answers cannot be constrained by this replica");
+  tri_status st = tri_constraint_create(m->grammars, m->maker, &of, &j->constraint);
+  if (st != TRI_OK) return tri_fail(err, st, "constraint", "no memory for a constraint of %d choices", j->num_choices);
   for (int i = 0; i < j->num_choices; i++) {
     const tri_sequence *q = &j->seqs[i];
     tri_constraint_begin(j->constraint, i, q->tokens + j->num_prompt, q->num_tokens - j->num_prompt);
   }
+  tri_constraint_prepare(j->constraint);
   return TRI_OK;
 }
 

@@ -141,7 +141,7 @@ typedef struct tri_job_model {
   int num_eos, num_bad;
   uint32_t start[2]; /* of an encoder-decoder: what every answer begins with, unsaid */
   int num_start;
-  tri_grammar_cache *grammars; /* of constrained answers; NULL: there can be none */
+  tri_grammar_source *grammars; /* of constrained answers; NULL: there can be none */
   tri_mask_maker *maker;
 } tri_job_model;
 tri_job_model tri_job_model_of(const tri_model_config *c); /* borrows its lists */
