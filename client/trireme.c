@@ -79,6 +79,14 @@ static trireme_result put_lists(const trireme_request *r, tri_sampling *p, tri_a
     p->allowed_token_ids = r->allowed_token_ids;
     p->num_allowed_token_ids = r->num_allowed_token_ids;
   }
+  if (r->json_schema && r->json_object)
+    return tri_client_say(error, TRIREME_INVALID, TRI_INVALID_ARGUMENT, "json_object",
+                          "json_schema and json_object cannot both be asked for");
+  if (r->json_schema_len > TRI_WIRE_MAX_CONSTRAINT)
+    return too_many(error, "json_schema", r->json_schema_len, TRI_WIRE_MAX_CONSTRAINT);
+  if (r->json_object) p->constraint.kind = TRI_CONSTRAINT_JSON_OBJECT;
+  if (r->json_schema)
+    p->constraint = (tri_wire_constraint){TRI_CONSTRAINT_JSON_SCHEMA, {r->json_schema, r->json_schema_len}};
   for (size_t i = 0; i < r->num_stop; i++) p->stop[i] = (tri_wire_str){r->stop[i].s, r->stop[i].len};
   for (size_t i = 0; i < r->num_stop_token_ids; i++) p->stop_token_ids[i] = r->stop_token_ids[i];
   struct tri_wire_bias *bias = r->num_logit_bias ? tri_arena_alloc(arena, r->num_logit_bias, sizeof *bias) : NULL;

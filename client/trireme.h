@@ -196,6 +196,11 @@ typedef struct trireme_request {
   bool return_token_ids;    /* ACCEPTED brings the prompt's */
   const char *external_id;  /* NULL: none; the caller's own name of the request, which the coordinator's log
                                has: up to 128 visible characters of ASCII */
+  /* The answer is a JSON text that fits this schema, or any JSON object; NULL and false leave it open. What a
+   * schema asks for and cannot be kept is refused. */
+  const char *json_schema;
+  size_t json_schema_len; /* at most 256 KiB */
+  bool json_object;
 } trireme_request;
 #define TRIREME_UNSET INT64_MIN
 

@@ -6,13 +6,13 @@ foreach(folder net replicas queue jobs stats journal)
   list(APPEND coordinator_sources ${folder_sources})
 endforeach()
 list(REMOVE_ITEM coordinator_sources ${CMAKE_SOURCE_DIR}/coordinator/main.c)
-tri_library(tri_coordinator FILES ${coordinator_sources} LINK tri_model tri_tokenizer tri_wire tri_comm_mpi)
+tri_library(tri_coordinator FILES ${coordinator_sources} LINK tri_model tri_tokenizer tri_grammar tri_wire tri_comm_mpi)
 add_executable(trireme-coordinator coordinator/main.c)
 target_link_libraries(trireme-coordinator PRIVATE tri_coordinator)
 
 # Predictions of steps and figures of machines; of these the worker keeps some, and the plan reads them.
 tri_library(tri_cost DIRS runtime/cost LINK tri_runtime)
-tri_library(tri_worker DIRS worker/schedule worker/cost worker/placement worker/process LINK tri_cost tri_runtime tri_wire)
+tri_library(tri_worker DIRS worker/schedule worker/cost worker/placement worker/process LINK tri_cost tri_runtime tri_grammar tri_tokenizer tri_wire)
 add_executable(trireme-worker worker/main.c)
 target_link_libraries(trireme-worker PRIVATE tri_worker tri_comm_mpi)
 

@@ -93,6 +93,11 @@ void tri_core_tokenized(tri_core *c, int64_t now, uint64_t job, tri_status st, c
   deliver_all(c, now);
 }
 
+void tri_core_schema_refused(tri_core *c, int64_t now, uint64_t job, const tri_error *why) {
+  job_schema_refused(c, now, job, why);
+  deliver_all(c, now);
+}
+
 /* ---- replicas ---- */
 
 /* A leader's messages name neither replica nor rank: the peer tells. The jobs of a lost replica have gone back into the

@@ -28,6 +28,8 @@ void tri_core_connections_ended(tri_core *c, int64_t now, const tri_connections 
  * is gone is passed over. */
 void tri_core_tokenized(tri_core *c, int64_t now, uint64_t job, tri_status st, const uint32_t *ids, size_t count,
                         size_t second);
+/* Brings, instead of that, why a job's schema is refused. */
+void tri_core_schema_refused(tri_core *c, int64_t now, uint64_t job, const tri_error *why);
 /* Takes a rank's message. One that does not come over the connection of the rank that it names is passed over. */
 void tri_core_worker(tri_core *c, int64_t now, const tri_peer *from, const tri_replica_msg *m);
 /* A replica has ended, as its supervisor sees: it gets no jobs any more, and is lost as soon as what its ranks may

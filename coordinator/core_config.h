@@ -14,13 +14,16 @@
 
 typedef struct tri_core tri_core;
 
-/* A text to be tokenized. */
+/* A text to be tokenized, and a schema to be looked at: both take time that the loop does not have. */
 typedef struct tri_core_text {
   const tri_peer *from;    /* whose turn it waits for; NULL: of none */
   tri_wire_str text, pair; /* pair.s NULL: it is no pair */
-  bool special;            /* with the special tokens of the tokenizer's template, as a pair always is */
-  size_t truncate_to; /* with more tokens it loses its end, and has the special ones in any case; 0: it is refused */
-  bool keep_end;      /* then it loses its beginning, and has the special ones if it is to have any */
+  const uint32_t *ids;     /* with text.s NULL: there are tokens already, which are what comes of it */
+  size_t num_ids;
+  tri_wire_str schema; /* that an answer must fit: refused here where it cannot be kept; NULL: none */
+  bool special;        /* with the special tokens of the tokenizer's template, as a pair always is */
+  size_t truncate_to;  /* with more tokens it loses its end, and has the special ones in any case; 0: it is refused */
+  bool keep_end;       /* then it loses its beginning, and has the special ones if it is to have any */
 } tri_core_text;
 
 /* Why a replica is lost. */
@@ -43,7 +46,8 @@ typedef struct tri_core_io {
   tri_status (*look)(void *ctx, const tri_peer *to);
   tri_status (*to_worker)(void *ctx, const tri_peer *to, tri_replica_msg *m);
   /* Tokenizes at once into *ids (valid until the next call), or elsewhere, leaving *ids NULL and coming back with
-   * tri_core_tokenized. second: see tri_tokenizer_encode_pair. TRI_AGAIN: the queue is full. */
+   * tri_core_tokenized, as it does with every schema. second: see tri_tokenizer_encode_pair. TRI_AGAIN: the queue is
+   * full. */
   tri_status (*tokenize)(void *ctx, uint64_t job, const tri_core_text *text, const uint32_t **ids, size_t *count,
                          size_t *second);
   /* A job's tokens that are still being worked out are not wanted any more. */

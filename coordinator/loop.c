@@ -119,7 +119,10 @@ static void see_ended(struct server *s) {
 
 static void read_tokenized(struct server *s) {
   for (tri_tokenized *r; s->tokenize_pool && (r = tri_tokenize_pool_pop(s->tokenize_pool)); tri_tokenized_free(r)) {
-    tri_core_tokenized(s->core, tri_now_ns(), r->job, r->status, r->ids, r->count, r->second);
+    if (r->why.status != TRI_OK)
+      tri_core_schema_refused(s->core, tri_now_ns(), r->job, &r->why);
+    else
+      tri_core_tokenized(s->core, tri_now_ns(), r->job, r->status, r->ids, r->count, r->second);
     if (tri_recorder_has_much(s->recorder)) keep(s);
   }
 }

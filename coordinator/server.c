@@ -97,7 +97,7 @@ static tri_status to_worker(void *ctx, const tri_peer *to, tri_replica_msg *m) {
 static tri_status tokenize(void *ctx, uint64_t job, const tri_core_text *text, const uint32_t **ids, size_t *count,
                            size_t *second) {
   struct server *s = ctx;
-  if (text->text.len + text->pair.len <= TOKENIZE_NOW_BYTES)
+  if (!text->schema.s && text->text.len + text->pair.len <= TOKENIZE_NOW_BYTES)
     return tri_tokenize_pool_now(s->tokenize_pool, text, ids, count, second);
   return tri_tokenize_pool_push(s->tokenize_pool, job, text);
 }

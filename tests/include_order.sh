@@ -32,13 +32,14 @@ check() {
       folder("runtime/forward", below " runtime/forward/")
       below = below " runtime/forward/"
       folder("runtime/engine", below " runtime/engine/")
-      folder("worker/schedule", below " runtime/engine/embed_result.h comm/wire/ worker/schedule/")
+      folder("worker/schedule", below " runtime/engine/embed_result.h runtime/grammar/ comm/wire/ worker/schedule/")
       below = below " runtime/engine/ runtime/cost/"
       folder("runtime/cost", below)
       folder("worker/placement", below " comm/wire/ worker/placement/")
       folder("worker/cost", below " comm/wire/ worker/schedule/ worker/cost/")
       below = below " comm/wire/ worker/"
       folder("worker", below)
+      rule("worker/process/answer_grammars.c", below " runtime/grammar/ text/tokenizer/") # tokens as text, for constraints
       folder("tools", below " tools/")
       below = "base/ runtime/model/ text/unicode/ text/tokenizer/ comm/wire/"
       rule("tools/plan/texts.c", below " tools/") # looks at what the coordinator reads, too
@@ -58,6 +59,7 @@ check() {
       folder("coordinator/queue", part " coordinator/queue/ coordinator/net/allowed_keys.h")
       part = part " coordinator/queue/queue.h"
       folder("coordinator/jobs", part " coordinator/jobs/")
+      rule("coordinator/jobs/tokenize_pool.c", part " coordinator/jobs/ runtime/grammar/") # what cannot be kept is refused
       part = part " coordinator/jobs/jobs.h coordinator/jobs/response_cache.h coordinator/stats/"
       rule("coordinator/stats/report.c", part)
       rule("coordinator/stats/prometheus.c", part)

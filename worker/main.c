@@ -360,6 +360,7 @@ static void clean_up(tri_worker *w) {
   tri_control_stop(w);
   tri_commands_free(&w->commands);
   for (tri_job *j; (j = tri_ring_pop(&w->retired));) tri_job_destroy(j);
+  tri_answer_grammars_free(&w->grammars);
   tri_engine_destroy(w->engine);
   tri_replica_destroy(&w->replica);
   tri_backend_destroy(w->backend);

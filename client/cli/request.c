@@ -17,6 +17,7 @@
 #include "client/cli/cli.h"
 #include "client/cli/request.h"
 #include "comm/wire/client.h"
+#include "base/json/json_writer.h"
 #include "base/mem.h"
 #include "base/text.h"
 
@@ -47,6 +48,9 @@ static const tri_option request_table[] = {
     {R(stop_token_ids), .name = "stop-token-ids", .metavar = "ID,ID,...", .help = "tokens that end the answer"},
     {R(allowed_token_ids), .name = "allowed-token-ids", .metavar = "ID,ID,...",
      .help = "only these tokens are generated; default: all"},
+    {R(json_schema), .name = "json-schema", .metavar = "FILE",
+     .help = "the answer is JSON that fits the schema in this file, up to 256 KiB"},
+    {R(r.json_object), .name = "json-object", .help = "the answer is a JSON object"},
     {R(logit_bias), .name = "logit-bias", .metavar = "ID=BIAS",
      .help = "number to add to the logit of a token [-100 to 100]"},
     {R(r.ignore_eos), .name = "ignore-eos", .help = "continue after an end-of-sequence token"},
@@ -109,6 +113,7 @@ void cli_request_free(cli_request *q) {
   tri_free(q->model);
   tri_free(q->request_id);
   tri_free(q->cache_salt);
+  tri_free(q->schema);
   for (int i = 0; i < MAX_STOP; i++) tri_free(q->stop_text[i]);
 }
 
@@ -171,6 +176,15 @@ static tri_status option_ids(cli_request *q, tri_error *err) {
   return TRI_OK;
 }
 
+static tri_status option_schema(cli_request *q, tri_error *err) {
+  size_t len;
+  if (!q->json_schema) return TRI_OK;
+  TRI_CHECK(tri_json_read_text(q->json_schema, TRI_WIRE_MAX_CONSTRAINT, &q->schema, &len, err));
+  q->r.json_schema = q->schema;
+  q->r.json_schema_len = len;
+  return TRI_OK;
+}
+
 static tri_status option_bias(cli_request *q, tri_error *err) {
   if (!q->logit_bias.count) return TRI_OK;
   q->bias = tri_calloc(q->logit_bias.count, sizeof *q->bias);
@@ -209,8 +223,9 @@ tri_status cli_request_finish(cli_request *q, const tri_options *parsed, tri_err
   }
   q->r.stop = q->stops;
   q->r.num_stop = q->stop.count;
-  tri_status st = option_ids(q, err);
-  return st != TRI_OK ? st : option_bias(q, err);
+  TRI_CHECK(option_ids(q, err));
+  TRI_CHECK(option_schema(q, err));
+  return option_bias(q, err);
 }
 
 /* ---- from JSON ---- */
@@ -265,6 +280,20 @@ static tri_status json_allowed_ids(cli_request *q, const char *key, const tri_js
   q->r.allowed_token_ids = q->allowed;
   if (st != TRI_OK) return st;
   return tri_sampling_check_allowed(q->r.num_allowed_token_ids, err);
+}
+
+/* A schema stands in a line as it is. */
+static tri_status json_schema(cli_request *q, const char *key, const tri_json *v, tri_error *err) {
+  tri_buf text = {0};
+  tri_json_kind kind = tri_json_kind_of(v);
+  if (kind != TRI_JSON_OBJECT && kind != TRI_JSON_BOOL) return cli_wrong(err, key, "a JSON Schema");
+  tri_json_add_value(&text, v, false);
+  if (text.failed) return TRI_NO_MEMORY;
+  tri_free(q->schema);
+  q->schema = text.data;
+  q->r.json_schema = text.data;
+  q->r.json_schema_len = text.len;
+  return TRI_OK;
 }
 
 static tri_status json_stop_ids(cli_request *q, const tri_json *v, tri_error *err) {
@@ -392,6 +421,7 @@ static tri_status json_field(void *ctx, const char *key, const tri_json *v) {
   if (!strcmp(key, "cache_salt")) return json_string(v, key, &q->cache_salt, &q->r.cache_salt, NULL, j->err);
   if (!strcmp(key, "token_ids")) return json_token_ids(q, key, v, j->err);
   if (!strcmp(key, "allowed_token_ids")) return json_allowed_ids(q, key, v, j->err);
+  if (!strcmp(key, "json_schema")) return json_schema(q, key, v, j->err);
   if (!strcmp(key, "stop_token_ids")) return json_stop_ids(q, v, j->err);
   if (!strcmp(key, "stop")) return json_stop(q, v, j->err);
   if (!strcmp(key, "logit_bias")) return json_bias(q, v, j->err);
@@ -434,7 +464,7 @@ tri_status cli_request_json(const cli_request *defaults, const tri_json *object,
   /* Lists of the defaults stay theirs; the copies here are made anew when the line has its own. */
   out->ids = out->allowed = NULL;
   out->bias = NULL;
-  out->prompt = out->model = out->request_id = out->cache_salt = NULL;
+  out->prompt = out->model = out->request_id = out->cache_salt = out->schema = NULL;
   memset(out->stop_text, 0, sizeof out->stop_text);
   if (out->r.num_stop) out->r.stop = out->stops;
   if (out->r.num_stop_token_ids) out->r.stop_token_ids = out->stop_ids;

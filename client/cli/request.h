@@ -13,7 +13,7 @@
 typedef struct cli_request {
   trireme_request r;
   /* as options give them, before cli_request_finish */
-  const char *token_ids, *stop_token_ids, *allowed_token_ids;
+  const char *token_ids, *stop_token_ids, *allowed_token_ids, *json_schema;
   tri_opt_list stop, logit_bias;
   bool stream, add_special_tokens, cache;
   unsigned on_disconnect;
@@ -22,7 +22,7 @@ typedef struct cli_request {
   uint32_t stop_ids[32];
   trireme_string stops[16];
   trireme_logit_bias *bias;
-  char *prompt, *model, *request_id, *cache_salt, *stop_text[16];
+  char *prompt, *model, *request_id, *cache_salt, *schema, *stop_text[16];
 } cli_request;
 
 enum { CLI_REQUEST_OPTIONS_MAX = 40 };

@@ -16,6 +16,7 @@
 
 #include "client/gateway/completion.h"
 #include "client/gateway/tasks.h"
+#include "client/openai/answer_format.h"
 #include "base/mem.h"
 
 enum { MOST_CHOICES = 1 << 14 };
@@ -26,8 +27,8 @@ static size_t bytes_to_keep(const gw_completion *s) {
   const trireme_request *r = &q->r;
   size_t ids = r->num_stop_token_ids + r->num_allowed_token_ids;
   size_t of_prompt = sizeof(gw_job) + sizeof *s->counts + sizeof *s->prompt_ids;
-  return q->texts.cap + oai_inputs_bytes(&q->prompt) + ids * sizeof *q->stop_ids + r->num_logit_bias * sizeof *q->bias +
-         q->prompt.num * of_prompt + s->num_choices * sizeof *s->choices;
+  return q->texts.cap + q->schema.cap + oai_inputs_bytes(&q->prompt) + ids * sizeof *q->stop_ids +
+         r->num_logit_bias * sizeof *q->bias + q->prompt.num * of_prompt + s->num_choices * sizeof *s->choices;
 }
 
 tri_status gw_completion_open(gw_completion *s, gw_task *t, size_t more, tri_error *err) {
@@ -351,6 +352,7 @@ static void on_done(gw_exchange *x, const gw_job *j, const trireme_event *e) {
 
 void gw_completion_event(gw_exchange *x, gw_job *j, const trireme_event *e) {
   const gw_completion *s = x->state;
+  char param[OAI_PARAM_BYTES];
   oai_error error;
   switch (e->kind) {
   case TRIREME_EVENT_ACCEPTED: on_accepted(x, j, e); break;
@@ -358,6 +360,7 @@ void gw_completion_event(gw_exchange *x, gw_job *j, const trireme_event *e) {
   case TRIREME_EVENT_DONE: on_done(x, j, e); break;
   case TRIREME_EVENT_ERROR:
     error = gw_error_of(&e->error, s->form->prompt_field);
+    error.param = oai_answer_format_param(s->q, error.param, param);
     fail(x, &error);
     break;
   default: fail(x, &(oai_error){500, "internal", "", "the coordinator answered something else"});

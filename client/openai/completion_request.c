@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/openai/answer_format.h"
 #include "base/mem.h"
 
 /* Texts stay in the document; the list itself is the request's, which therefore must not be moved. */
@@ -111,19 +112,6 @@ static tri_status take_early_stopping(void *request, const oai_field *f, const t
   return TRI_OK;
 }
 
-static tri_status take_format(void *request, const oai_field *f, const tri_json *v, tri_error *err) {
-  const char *type = tri_json_get_str(v, "type");
-  (void)request;
-  if (type && !strcmp(type, "text")) return TRI_OK;
-  return tri_fail(err, TRI_UNSUPPORTED, f->name, "response_format: only type \"text\" is supported");
-}
-
-/* {} is a schema like others: every JSON text fits it, and other texts do not. */
-static tri_status take_schema(void *request, const oai_field *f, const tri_json *v, tri_error *err) {
-  if (tri_json_kind_of(v) != TRI_JSON_OBJECT) return oai_take_unsupported(request, f, v, err);
-  return tri_fail(err, TRI_UNSUPPORTED, f->name, "%s is not supported", f->name);
-}
-
 #define Q(m) .offset = offsetof(oai_completion_request, m)
 #define R(m) .offset = offsetof(oai_completion_request, r.m)
 static const oai_field shared[] = {
@@ -160,7 +148,7 @@ static const oai_field shared[] = {
     {"include_stop_str_in_output", oai_take_bool, Q(include_stop)},
     {"return_token_ids", oai_take_bool, Q(return_token_ids)},
     {"spaces_between_special_tokens", oai_take_nothing, 0},
-    {"response_format", take_format, 0},
+    {"response_format", oai_take_response_format, 0},
     /* An answer that keeps no such wish would be taken for one that does. */
     {"bad_words", oai_take_unsupported, 0},
     {"logits_processors", oai_take_unsupported, 0},
@@ -168,9 +156,10 @@ static const oai_field shared[] = {
     {"return_tokens_as_token_ids", oai_take_unsupported, 0},
     {"chat_template", oai_take_unsupported, 0},
     {"grammar", oai_take_unsupported, 0},
-    {"json_schema", take_schema, 0},
-    {"structured_outputs", oai_take_unsupported, 0},
-    {"guided_json", take_schema, 0},
+    {"json_schema", oai_take_schema, 0},
+    {"structured_outputs", oai_take_structured_outputs, 0},
+    {"guided_json", oai_take_schema, 0},
+    {"guided_decoding_backend", oai_take_nothing, 0},
     {"guided_regex", oai_take_unsupported, 0},
     {"guided_choice", oai_take_unsupported, 0},
     {"guided_grammar", oai_take_unsupported, 0},
@@ -261,6 +250,7 @@ tri_status oai_completion_keep(oai_completion_request *q, tri_error *err) {
 
 void oai_completion_request_free(oai_completion_request *q) {
   tri_buf_free(&q->texts);
+  tri_buf_free(&q->schema);
   oai_inputs_free(&q->prompt);
   tri_free(q->stop_ids);
   tri_free(q->allowed_ids);

@@ -10,6 +10,7 @@ enum {
   OAI_MAX_STOP_IDS = 32,
   OAI_MAX_BIAS = 512,
   OAI_MAX_ALLOWED_IDS = 131072,
+  OAI_MAX_SCHEMA = 256 << 10, /* bytes */
   OAI_MAX_CHOICES = 64
 };
 
@@ -25,6 +26,8 @@ typedef struct oai_completion_request {
   uint32_t *stop_ids, *allowed_ids;
   trireme_logit_bias *bias;
   tri_buf texts; /* of oai_completion_keep */
+  tri_buf schema;
+  const char *schema_field; /* by which that came, or the wish for a JSON object; NULL: by none. A constant */
 } oai_completion_request;
 
 /* Fields that both endpoints have, of a structure that begins with a oai_completion_request. */

@@ -29,6 +29,7 @@ enum {
   TRI_WIRE_MAX_STOP_IDS = 32,
   TRI_WIRE_MAX_LOGIT_BIAS = 512,
   TRI_WIRE_MAX_ALLOWED_IDS = 131072,
+  TRI_WIRE_MAX_CONSTRAINT = 256 << 10, /* bytes */
   TRI_WIRE_MAX_LOGPROBS = 20,
   TRI_WIRE_MAX_TOKEN_TEXT = 1024, /* bytes of a token's text next to its logprob; longer ones are cut */
   TRI_WIRE_MAX_N = 64,
@@ -82,6 +83,19 @@ struct tri_wire_bias {
   float bias;
 };
 
+/* The answer is a JSON text that fits a schema, or any JSON object. */
+typedef enum tri_constraint_kind {
+  TRI_CONSTRAINT_NONE,
+  TRI_CONSTRAINT_JSON_SCHEMA,
+  TRI_CONSTRAINT_JSON_OBJECT,
+  TRI_CONSTRAINT_KINDS
+} tri_constraint_kind;
+
+typedef struct tri_wire_constraint {
+  tri_constraint_kind kind;
+  tri_wire_str text; /* the schema, as JSON; of an object absent */
+} tri_wire_constraint;
+
 #define TRI_SAMPLING_MEMBER_(context, type, name, option, least, most, def, absent, sampler, help)                     \
   TRI_NUMBER_TYPE_##type name;                                                                                         \
   TRI_SAMPLING_HAS_##absent(name)
@@ -108,10 +122,13 @@ typedef struct tri_sampling {
   int num_logit_bias;
   const uint32_t *allowed_token_ids; /* borrowed as well; ids may be there twice */
   size_t num_allowed_token_ids;      /* 0: all ids may come */
+  tri_wire_constraint constraint;    /* its text is borrowed as well */
 } tri_sampling;
 
 /* Checks how many ids there are that alone may come. */
 tri_status tri_sampling_check_allowed(size_t num, tri_error *err);
+/* Checks whether a constraint has a meaning with a request's other fields: names the first with which it has none. */
+tri_status tri_sampling_check_constraint(const tri_sampling *s, tri_error *err);
 /* Checks whether a beam search can do what is asked of it: names the first field with which it has no meaning. */
 tri_status tri_sampling_check_beams(const tri_sampling *s, tri_error *err);
 

@@ -104,7 +104,7 @@ typedef struct tri_replica_token {
 enum {
   TRI_TOKEN_LAST = 1,       /* the choice has ended */
   TRI_TOKEN_NONE = 2,       /* no token in this entry: the choice ended without one (abort, deadline), or, with
-                               TRI_FINISH_ERROR, the whole job, whose logits are no numbers */
+                               TRI_FINISH_ERROR, the whole job, for what `token` says: a tri_token_error */
   TRI_TOKEN_LOGPROB = 4,    /* logprob and alternatives are there */
   TRI_TOKEN_STOP_ID = 8,    /* the token is the end-of-sequence or a stop id and is not part of the text */
   TRI_TOKEN_PREEMPTED = 16, /* sequences of the job gave their KV blocks back since its last entry */
@@ -112,6 +112,12 @@ enum {
   TRI_TOKEN_CACHED = 64,    /* the same entry, where some of its prompt need not be computed */
   TRI_TOKEN_PROMPT = 128,   /* the token is the prompt's at `offset`, which has a logprob; the choice is the first */
 };
+
+/* Why a job has no more tokens. */
+typedef enum tri_token_error {
+  TRI_TOKEN_NO_NUMBERS, /* its logits are none */
+  TRI_TOKEN_NO_OTHER,   /* its constraint lets no token come, or the memory that tells which is used up */
+} tri_token_error;
 
 typedef struct tri_replica_tokens {
   uint64_t epoch, step;

@@ -43,6 +43,7 @@ void tri_sampling_init(tri_sampling *s) {
   s->logit_bias = NULL;
   s->allowed_token_ids = NULL;
   s->num_allowed_token_ids = 0;
+  s->constraint = (tri_wire_constraint){TRI_CONSTRAINT_NONE, {NULL, 0}};
 }
 
 /* ---- logprobs ---- */
@@ -224,6 +225,86 @@ static void write_allowed(tri_pack *p, const void *at) {
 static bool has_allowed(const void *at) { return ((const tri_sampling *)at)->num_allowed_token_ids > 0; }
 const tri_codec tri_codec_allowed_ids = {read_allowed, write_allowed, has_allowed};
 
+/* ---- constraint ---- */
+
+static const char *const constraint_kinds[TRI_CONSTRAINT_KINDS] = {
+    [TRI_CONSTRAINT_JSON_SCHEMA] = "json_schema", [TRI_CONSTRAINT_JSON_OBJECT] = "json_object"};
+
+static bool is_text(const tri_value *v, const char *text) {
+  return v->kind == TRI_V_STR && v->len == strlen(text) && !memcmp(v->s, text, v->len);
+}
+
+static tri_status read_constraint_kind(tri_unpacker *d, const tri_value *v, tri_wire_constraint *c) {
+  for (int k = TRI_CONSTRAINT_NONE + 1; k < TRI_CONSTRAINT_KINDS; k++)
+    if (is_text(v, constraint_kinds[k])) {
+      c->kind = (tri_constraint_kind)k;
+      return TRI_OK;
+    }
+  return tri_fail(d->err, TRI_INVALID_ARGUMENT, "constraint",
+                  "kind of constraint must be \"json_schema\" or \"json_object\"");
+}
+
+static tri_status read_constraint_text(tri_unpacker *d, const tri_value *v, tri_wire_constraint *c) {
+  if (v->kind != TRI_V_STR)
+    return tri_fail(d->err, TRI_INVALID_ARGUMENT, "constraint", "text of constraint must be a string");
+  if (v->len > TRI_WIRE_MAX_CONSTRAINT)
+    return tri_fail(d->err, TRI_TOO_LARGE, "constraint", "text of constraint has %zu bytes; allowed are %d", v->len,
+                    TRI_WIRE_MAX_CONSTRAINT);
+  c->text = (tri_wire_str){v->s, v->len};
+  return TRI_OK;
+}
+
+static tri_status check_whole(const tri_wire_constraint *c, tri_error *err) {
+  if (c->kind == TRI_CONSTRAINT_NONE)
+    return tri_fail(err, TRI_INVALID_ARGUMENT, "constraint", "constraint has no kind");
+  if ((c->kind == TRI_CONSTRAINT_JSON_SCHEMA) == (c->text.s != NULL)) return TRI_OK;
+  return tri_fail(err, TRI_INVALID_ARGUMENT, "constraint", "%s of constraint has %s text", constraint_kinds[c->kind],
+                  c->text.s ? "a" : "no");
+}
+
+static tri_status read_constraint(tri_unpacker *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at) {
+  tri_wire_constraint *c = &((tri_sampling *)at)->constraint;
+  (void)f;
+  if (v->kind != TRI_V_MAP) return tri_read_wrong(d, "constraint", "a map with kind and text", v);
+  for (uint32_t i = 0; i < v->count; i++) {
+    tri_value key, x;
+    if (!tri_unpack_next(u, &key) || !tri_unpack_next(u, &x)) return TRI_CORRUPT;
+    if (is_text(&key, "kind"))
+      TRI_CHECK(read_constraint_kind(d, &x, c));
+    else if (is_text(&key, "text"))
+      TRI_CHECK(read_constraint_text(d, &x, c));
+    else
+      return tri_fail(d->err, TRI_UNKNOWN_FIELD, "constraint", "constraint has a key that is neither kind nor text");
+  }
+  return check_whole(c, d->err);
+}
+
+static void write_constraint(tri_pack *p, const void *at) {
+  const tri_wire_constraint *c = &((const tri_sampling *)at)->constraint;
+  tri_pack_map(p, c->text.s ? 2 : 1);
+  tri_pack_lit(p, "kind");
+  tri_pack_str(p, constraint_kinds[c->kind], strlen(constraint_kinds[c->kind]));
+  if (!c->text.s) return;
+  tri_pack_lit(p, "text");
+  tri_pack_str(p, c->text.s, c->text.len);
+}
+
+static bool has_constraint(const void *at) {
+  return ((const tri_sampling *)at)->constraint.kind != TRI_CONSTRAINT_NONE;
+}
+const tri_codec tri_codec_constraint = {read_constraint, write_constraint, has_constraint};
+
+tri_status tri_sampling_check_constraint(const tri_sampling *s, tri_error *err) {
+  if (s->constraint.kind == TRI_CONSTRAINT_NONE) return TRI_OK;
+  if (s->num_allowed_token_ids)
+    return tri_fail(err, TRI_UNSUPPORTED, "allowed_token_ids",
+                    "allowed_token_ids and a constraint both say what may come; one of them can");
+  if (s->max_tokens == 0)
+    return tri_fail(err, TRI_UNSUPPORTED, "constraint",
+                    "max_tokens is 0: there is no answer that could be constrained");
+  return TRI_OK;
+}
+
 /* ---- beam search ---- */
 
 static tri_status read_early(tri_unpacker *d, const tri_field *f, tri_unpack *u, const tri_value *v, void *at) {
@@ -259,6 +340,7 @@ tri_status tri_sampling_check_beams(const tri_sampling *s, tri_error *err) {
                  {"prompt_logprobs", s->prompt_logprobs >= 0},
                  {"logit_bias", s->num_logit_bias > 0},
                  {"allowed_token_ids", s->num_allowed_token_ids > 0},
+                 {"constraint", s->constraint.kind != TRI_CONSTRAINT_NONE},
                  {"repetition_penalty", s->repetition_penalty != 1},
                  {"presence_penalty", s->presence_penalty != 0},
                  {"frequency_penalty", s->frequency_penalty != 0}};

@@ -13,7 +13,7 @@ typedef struct tri_sampling_extra {
 
 /* The record is the tri_sampling, of early_stopping that member. */
 extern const tri_codec tri_codec_logprobs, tri_codec_top_logprobs, tri_codec_stop, tri_codec_stop_ids, tri_codec_bias,
-    tri_codec_allowed_ids, tri_codec_early_stopping;
+    tri_codec_allowed_ids, tri_codec_early_stopping, tri_codec_constraint;
 /* Reads fields that are known and have one value so far, or none. */
 extern const tri_codec tri_codec_neutral;
 
@@ -46,7 +46,8 @@ tri_status tri_sampling_finish(tri_unpacker *d, tri_sampling *s, const tri_sampl
   {TRI_F(TRI_FT_BOOL, "include_stop_str_in_output", S, sampling.include_stop), .flags = TRI_FF_OMIT},                  \
   {TRI_CUSTOM("stop_token_ids", S, sampling, tri_codec_stop_ids), .flags = TRI_FF_OMIT},                               \
   {TRI_CUSTOM("logit_bias", S, sampling, tri_codec_bias), .flags = TRI_FF_OMIT},                                       \
-  {TRI_CUSTOM("allowed_token_ids", S, sampling, tri_codec_allowed_ids), .flags = TRI_FF_OMIT}
+  {TRI_CUSTOM("allowed_token_ids", S, sampling, tri_codec_allowed_ids), .flags = TRI_FF_OMIT},                         \
+  {TRI_CUSTOM("constraint", S, sampling, tri_codec_constraint), .flags = TRI_FF_OMIT}
 /* clang-format on */
 
 #endif

@@ -62,6 +62,9 @@ static tri_status check_submit(tri_core *c, const tri_submit *s, tri_error *err)
   if (s->prompt.s && !c->cfg.tokenizer) return refuse_untokenized(c, "prompt", err);
   if (s->sampling.num_stop && !c->cfg.tokenizer)
     return tri_fail(err, TRI_UNSUPPORTED, "stop", "stop strings need a tokenizer, and this model has none");
+  if (s->sampling.constraint.kind != TRI_CONSTRAINT_NONE && !c->cfg.tokenizer)
+    return tri_fail(err, TRI_UNSUPPORTED, "constraint",
+                    "a constrained answer needs a tokenizer, and this model has none");
   if (s->sampling.min_tokens > s->sampling.max_tokens && s->sampling.max_tokens >= 0)
     return tri_fail(err, TRI_OUT_OF_RANGE, "min_tokens", "min_tokens %lld exceeds max_tokens %lld",
                     (long long)s->sampling.min_tokens, (long long)s->sampling.max_tokens);
@@ -151,7 +154,7 @@ size_t admission_message_bytes(const job *j) {
   enum { NAMES_AND_NUMBERS = 16 << 10, BIAS = 16 };
   const tri_sampling *s = &j->sampling;
   size_t bytes = NAMES_AND_NUMBERS + j->salt_len + (size_t)s->num_logit_bias * BIAS;
-  bytes += (j->num_prompt + s->num_allowed_token_ids) * sizeof(uint32_t);
+  bytes += (j->num_prompt + s->num_allowed_token_ids) * sizeof(uint32_t) + s->constraint.text.len;
   for (int i = 0; i < s->num_stop; i++) bytes += s->stop[i].len;
   return j->external_id ? bytes + strlen(j->external_id) : bytes;
 }

@@ -56,6 +56,7 @@ void job_free(job *j) {
   tri_free(j->stop_text);
   tri_free(j->bias);
   tri_free(j->allowed);
+  tri_free(j->constraint);
   tri_free(j->salt);
   tri_free(j->external_id);
   tri_free(j->prompt);
@@ -102,6 +103,7 @@ size_t job_bytes(const job *j) {
   bytes += j->external_id ? block_bytes(strlen(j->external_id) + 1) : 0;
   bytes += block_bytes((size_t)j->sampling.num_logit_bias * sizeof *j->bias);
   bytes += block_bytes(j->sampling.num_allowed_token_ids * sizeof *j->allowed);
+  bytes += block_bytes(j->sampling.constraint.text.len);
   bytes += j->embed ? block_bytes(sizeof *j->embed) : 0;
   for (int64_t i = 0; i < j->sampling.n; i++) bytes += choice_bytes(&j->choices[i]);
   return bytes;

@@ -15,6 +15,8 @@ void jobs_close(tri_core *c);
 void job_submit(tri_core *c, int64_t now, const tri_peer *from, const tri_client_msg *m);
 void job_attach(tri_core *c, int64_t now, const tri_peer *from, const tri_client_msg *m);
 void job_cancel(tri_core *c, int64_t now, const tri_peer *from, const tri_client_msg *m);
+/* A job's schema cannot be kept. */
+void job_schema_refused(tri_core *c, int64_t now, uint64_t id, const tri_error *why);
 /* The tokenizer is done with a job. second: see tri_tokenizer_encode_pair. */
 void job_tokenized(tri_core *c, int64_t now, uint64_t id, tri_status st, const uint32_t *ids, size_t count,
                    size_t second);

@@ -53,6 +53,15 @@ static void apply_defaults(const tri_model_config *m, tri_sampling *s) {
  * queued. In a restart (c->restoring) the same path makes the jobs of the journal: checks that depend on the moment are
  * left out, as those jobs have been accepted. */
 
+/* Takes a schema out of the message's memory. */
+static bool own_constraint(job *j) {
+  tri_wire_str *text = &j->sampling.constraint.text;
+  if (!text->s) return true;
+  if (!(j->constraint = tri_strndup(text->s, text->len))) return false;
+  text->s = j->constraint;
+  return true;
+}
+
 /* Takes stop strings, biases and allowed ids out of the message's memory. */
 static bool own_lists(job *j) {
   size_t total = 0, biases = (size_t)j->sampling.num_logit_bias, allowed = j->sampling.num_allowed_token_ids;
@@ -96,6 +105,7 @@ static size_t bytes_of(const tri_submit *s) {
   n += block_bytes(s->cache_salt.len) + block_bytes(s->external_id.len);
   n += block_bytes((size_t)s->sampling.num_logit_bias * sizeof *s->sampling.logit_bias);
   n += block_bytes(s->sampling.num_allowed_token_ids * sizeof *s->sampling.allowed_token_ids);
+  n += block_bytes(s->sampling.constraint.text.len);
   for (int i = 0; i < s->sampling.num_stop; i++) stops += s->sampling.stop[i].len;
   return n + block_bytes(stops);
 }
@@ -122,7 +132,7 @@ static job *make_job(tri_core *c, int64_t now, const tri_peer *from, const tri_c
   j->deadline_ns = s->sampling.deadline_ms ? now + s->sampling.deadline_ms * 1000000 : TRI_NEVER;
   j->num_open = (uint32_t)s->sampling.n;
   j->part.bytes = bytes_of(s);
-  bool ok = own_lists(j) && own_texts(j, s) && (!embed || embed_begin(c, j, m->op, embed));
+  bool ok = own_lists(j) && own_constraint(j) && own_texts(j, s) && (!embed || embed_begin(c, j, m->op, embed));
   for (int64_t i = 0; i < s->sampling.n; i++) j->choices[i].stop_string = -1;
   if (ok && j->echo && s->prompt.s && !s->sampling.truncate) ok = prompt_keep(j, s->prompt);
   if (ok) return j;
@@ -245,6 +255,32 @@ void job_tokenized(tri_core *c, int64_t now, uint64_t id, tri_status st, const u
   if (j && j->state == JOB_TOKENIZING) take_tokens(c, now, j, st, ids, count, second); /* else it was cancelled */
 }
 
+void job_schema_refused(tri_core *c, int64_t now, uint64_t id, const tri_error *why) {
+  job *j = job_find(c, id);
+  if (j && j->state == JOB_TOKENIZING) job_fail(c, now, j, why); /* else it was cancelled */
+}
+
+/* Returns a job's text, or its tokens, and its schema. An accepted one has been looked at. */
+static tri_core_text text_of(const tri_core *c, const tri_peer *from, const job *j, const tri_submit *s,
+                             const tri_embed_request *embed) {
+  const tri_wire_constraint *constraint = &j->sampling.constraint;
+  tri_core_text text = {.from = from,
+                        .text = s->prompt,
+                        .special = s->add_special_tokens,
+                        .ids = s->token_ids,
+                        .num_ids = s->num_token_ids};
+  if (constraint->kind == TRI_CONSTRAINT_JSON_SCHEMA && !c->restoring) text.schema = constraint->text;
+  if (embed) text.pair = embed->text_pair;
+  if (embed && embed->truncate) text.truncate_to = admission_most_tokens(c);
+  if (embed || !s->sampling.truncate) return text;
+  text.truncate_to = admission_truncate_to(c, &j->sampling);
+  text.keep_end = true;
+  if (text.text.s || text.num_ids <= text.truncate_to) return text;
+  text.ids += text.num_ids - text.truncate_to;
+  text.num_ids = text.truncate_to;
+  return text;
+}
+
 void job_submit(tri_core *c, int64_t now, const tri_peer *from, const tri_client_msg *m) {
   const tri_embed_request *embed = m->op == TRI_OP_SUBMIT ? NULL : &m->embed;
   tri_submit of_embed;
@@ -263,7 +299,9 @@ void job_submit(tri_core *c, int64_t now, const tri_peer *from, const tri_client
   if (st == TRI_OK && !c->restoring) st = flow_check(c, from, s->caller, bytes_of(s), &err);
   if (st == TRI_OK && !(j = make_job(c, now, from, m, s, embed)))
     st = tri_fail(&err, TRI_NO_MEMORY, "", "no memory for the job");
-  if (j && (st = tri_sampling_check_beams(&j->sampling, &err)) == TRI_OK) st = name_job(c, j, m, s, &err);
+  if (j) st = tri_sampling_check_beams(&j->sampling, &err);
+  if (j && st == TRI_OK) st = tri_sampling_check_constraint(&j->sampling, &err);
+  if (j && st == TRI_OK) st = name_job(c, j, m, s, &err);
   if (j && st == TRI_OK && !flow_enter(c, &j->part, &j->peer, j->caller))
     st = tri_fail(&err, TRI_NO_MEMORY, "", "no memory for the job");
   if (st != TRI_OK) {
@@ -276,29 +314,18 @@ void job_submit(tri_core *c, int64_t now, const tri_peer *from, const tri_client
     return;
   }
   job_enlist(c, j);
-  const uint32_t *ids = s->token_ids;
-  size_t count = s->num_token_ids, second = 0;
-  if (s->prompt.s) {
+  tri_core_text text = text_of(c, from, j, s, embed);
+  const uint32_t *ids = text.ids;
+  size_t count = text.num_ids, second = 0;
+  bool elsewhere = text.text.s || text.schema.s;
+  if (elsewhere) {
     j->state = JOB_TOKENIZING;
     c->jobs->num_tokenizing++;
     ids = NULL;
-    tri_core_text text = {.from = from, .text = s->prompt, .special = s->add_special_tokens};
-    if (embed) text.pair = embed->text_pair;
-    if (embed && embed->truncate) text.truncate_to = admission_most_tokens(c);
-    if (!embed && s->sampling.truncate) {
-      text.truncate_to = admission_truncate_to(c, &j->sampling);
-      text.keep_end = true;
-    }
     st = c->cfg.io.tokenize(c->cfg.io.ctx, j->id, &text, &ids, &count, &second);
-    tri_free(joined);
   }
-  if (!s->prompt.s && s->sampling.truncate) {
-    size_t most = admission_truncate_to(c, &j->sampling);
-    size_t gone = count > most ? count - most : 0;
-    ids += gone;
-    count -= gone;
-  }
-  if (st != TRI_OK || ids || !s->prompt.s) take_tokens(c, now, j, st, ids, count, second);
+  tri_free(joined);
+  if (st != TRI_OK || ids || !elsewhere) take_tokens(c, now, j, st, ids, count, second);
 }
 
 /* ---- a replica gets it: after the tokens that have come, where one had it before ---- */
@@ -455,6 +482,9 @@ static void end_job(tri_core *c, int64_t now, job *j) {
   tri_free(j->allowed);
   j->allowed = NULL;
   j->sampling.num_allowed_token_ids = 0;
+  tri_free(j->constraint);
+  j->constraint = NULL;
+  j->sampling.constraint = (tri_wire_constraint){TRI_CONSTRAINT_NONE, {NULL, 0}};
   j->state = JOB_ENDED;
   j->ended_ns = now;
   job_retire(c, j);
@@ -589,6 +619,15 @@ static void end_without_numbers(tri_core *c, int64_t now, job *j, const char *wh
   job_fail(c, now, j, &err);
 }
 
+/* Ends a job whose constraint has no answer. */
+static void end_without_token(tri_core *c, int64_t now, job *j) {
+  tri_error err = {0};
+  tri_fail(&err, TRI_INTERNAL, "",
+           "the answer cannot go on: its schema lets no token of the model come, or is too large where it is");
+  tri_log(TRI_LOG_ERROR, "coordinator", "replica %u: %s", j->replica, err.message);
+  job_fail(c, now, j, &err);
+}
+
 /* Returns whether an entry brings again what has come. */
 static bool repeats(const job *j, const job_choice *ch, const tri_replica_token *t) {
   return j->runs > 1 && t->offset < ch->num && ch->ids[t->offset] == t->token;
@@ -604,7 +643,10 @@ static tri_status take_entry(tri_core *c, int64_t now, job *j, const tri_replica
   /* A cancelled job has ended here already: a leader that ends one by itself does so at its deadline. */
   if (none && t->reason == TRI_FINISH_ABORT) j->timed_out = true;
   if (none && t->reason == TRI_FINISH_ERROR) {
-    end_without_numbers(c, now, j, "logits of a token");
+    if (t->token == TRI_TOKEN_NO_OTHER)
+      end_without_token(c, now, j);
+    else
+      end_without_numbers(c, now, j, "logits of a token");
     return TRI_INTERNAL;
   }
   bool again = !none && !prompt && repeats(j, ch, t);

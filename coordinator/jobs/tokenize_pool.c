@@ -6,13 +6,15 @@
 
 #include <pthread.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "runtime/grammar/schema.h"
 
-enum { MAX_THREADS = 64 };
+enum { MAX_THREADS = 64, MOST_POINTER = 80 };
 
 TAILQ_HEAD(texts, tri_tokenized);
 
@@ -118,10 +120,30 @@ static tri_status encode(const tri_tokenize_pool *p, tri_tokenizer_scratch *scra
               : tri_tokenizer_encode(p->tokenizer, scratch, a->s, a->len, t->special, p->max_tokens, ids, count);
 }
 
+/* Returns whether a job's schema can be kept; else r->why has the field of the request, with the pointer to the place
+ * in the schema after it. The network is made for that alone: the replica that gets the job makes its own. */
+static bool keeps_schema(tri_tokenized *r) {
+  tri_net *net;
+  tri_error err = {0};
+  if (!r->in.schema.s) return true;
+  tri_status st = tri_schema_compile_text(r->in.schema.s, r->in.schema.len, NULL, &net, &err);
+  if (st == TRI_OK) {
+    tri_net_destroy(net);
+    return true;
+  }
+  r->status = tri_fail(&r->why, st, "constraint", "%s", err.message[0] ? err.message : tri_status_text(st));
+  bool long_one = strlen(err.field) > MOST_POINTER; /* its end tells more than its beginning */
+  const char *pointer = long_one ? err.field + strlen(err.field) - MOST_POINTER : err.field;
+  snprintf(r->why.field, sizeof r->why.field, "constraint%s%.*s", long_one ? "..." : "", MOST_POINTER, pointer);
+  return false;
+}
+
 static void tokenize(const tri_tokenize_pool *p, tri_tokenizer_scratch *scratch, tri_tokenized *r) {
-  const uint32_t *ids;
+  const uint32_t *ids = r->in.ids;
+  if (!keeps_schema(r)) return;
   tri_tokenizer_scratch_stop_at(scratch, &r->stop);
-  r->status = encode(p, scratch, &r->in, &ids, &r->count, &r->second);
+  r->count = r->in.num_ids;
+  r->status = r->in.text.s ? encode(p, scratch, &r->in, &ids, &r->count, &r->second) : TRI_OK;
   if (r->status != TRI_OK) return;
   r->ids = tri_malloc(r->count, sizeof *ids);
   if (!r->ids)
@@ -195,20 +217,29 @@ void tri_tokenize_pool_destroy(tri_tokenize_pool *p) {
   tri_free(p);
 }
 
+/* Copies a text to *at, and moves that to its end. */
+static tri_wire_str copy_text(char **at, tri_wire_str s) {
+  tri_wire_str copy = {s.s ? *at : NULL, s.len};
+  if (s.len) memcpy(*at, s.s, s.len);
+  *at += s.len;
+  return copy;
+}
+
 tri_status tri_tokenize_pool_push(tri_tokenize_pool *p, uint64_t job, const tri_core_text *t) {
   static const tri_peer nobody;
-  size_t len = t->text.len, pair_len = t->pair.len;
-  tri_tokenized *r = tri_malloc(sizeof *r + len + pair_len, 1); /* both came in one message */
+  size_t texts = t->text.len + t->pair.len + t->schema.len, ids = t->text.s ? 0 : t->num_ids * sizeof *t->ids;
+  tri_tokenized *r = tri_malloc(sizeof *r + ids + texts, 1); /* all came in one message */
   if (!r) return TRI_NO_MEMORY;
   memset(r, 0, sizeof *r);
   r->job = job;
   r->in = *t;
   r->in.from = NULL; /* it may go */
-  r->in.text = (tri_wire_str){r->bytes, len};
-  r->in.pair = (tri_wire_str){0};
-  memcpy(r->bytes, t->text.s, len);
-  if (t->pair.s) r->in.pair = (tri_wire_str){r->bytes + len, pair_len};
-  if (pair_len) memcpy(r->bytes + len, t->pair.s, pair_len);
+  if (ids) memcpy(r->room, t->ids, ids);
+  r->in.ids = r->room;
+  char *at = (char *)r->room + ids;
+  r->in.text = copy_text(&at, t->text);
+  r->in.pair = copy_text(&at, t->pair);
+  r->in.schema = copy_text(&at, t->schema);
   pthread_mutex_lock(&p->lock);
   tri_status st = enqueue(p, t->from ? t->from : &nobody, r);
   pthread_cond_signal(&p->work);

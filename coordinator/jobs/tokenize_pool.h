@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The tokenizer's threads: texts go in, token ids come out, so that the socket loop never waits for a long text. The
+/* The tokenizer's threads: texts go in, token ids come out, so that the socket loop never waits for a long text. They
+ * also find out whether schemas can be kept, which may take as long. The
  * connections that have texts waiting take turns, a text each, so that none waits for all that another has sent. */
 #ifndef TRI_COORDINATOR_JOBS_TOKENIZE_POOL_H
 #define TRI_COORDINATOR_JOBS_TOKENIZE_POOL_H
@@ -21,10 +22,11 @@ typedef struct tri_tokenized {
   uint64_t job;
   atomic_bool stop; /* the ids are not wanted any more */
   tri_status status;
+  tri_error why;        /* the schema is refused; else its status is TRI_OK */
   uint32_t *ids;        /* owned by this struct */
   size_t count, second; /* second: see tri_tokenizer_encode_pair */
   tri_core_text in;     /* it points to what follows */
-  char bytes[];
+  uint32_t room[];
 } tri_tokenized;
 
 /* max_tokens: a prompt with more is TRI_TOO_LARGE. max_waiting: prompts that wait. */

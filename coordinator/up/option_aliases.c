@@ -104,7 +104,7 @@ const tri_option_word tri_up_words[] = {
      .values = TRI_WORD_VALUE},
     {.words = "async-scheduling multi-step-stream-outputs disable-async-output-proc enable-dbo", .instead = STEPS},
     {.words = "guided-decoding-backend structured-outputs-config reasoning-backend",
-     .instead = "structured output is not supported",
+     .instead = "answers are constrained by one engine of its own",
      .values = TRI_WORD_VALUE},
     /* HTTP */
     {.words = "api-key", .why = "use --api-key-file with a file of lines NAME KEY that other users cannot read"},

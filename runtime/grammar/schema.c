@@ -380,11 +380,21 @@ tri_status tri_schema_compile(const tri_json *schema, const tri_schema_options *
   return st;
 }
 
-tri_status tri_schema_any_object(const tri_schema_options *options, tri_net **out, tri_error *err) {
-  static const char text[] = "{\"type\":\"object\"}";
+tri_status tri_schema_compile_text(const char *text, size_t len, const tri_schema_options *options, tri_net **out,
+                                   tri_error *err) {
   tri_json_doc *doc;
-  TRI_CHECK(tri_json_parse(text, sizeof text - 1, &doc, err));
-  tri_status st = tri_schema_compile(tri_json_root(doc), options, out, err);
+  tri_status st = tri_json_parse(text, len, &doc, err);
+  if (st == TRI_CORRUPT) { /* it is what was asked for that is wrong, and no file */
+    st = TRI_INVALID_ARGUMENT;
+    if (err) err->status = st;
+  }
+  TRI_CHECK(st);
+  st = tri_schema_compile(tri_json_root(doc), options, out, err);
   tri_json_free(doc);
   return st;
+}
+
+tri_status tri_schema_any_object(const tri_schema_options *options, tri_net **out, tri_error *err) {
+  static const char text[] = "{\"type\":\"object\"}";
+  return tri_schema_compile_text(text, sizeof text - 1, options, out, err);
 }

@@ -29,6 +29,9 @@ typedef struct tri_schema_options {
  * TRI_INVALID_ARGUMENT (no schema, or nothing fits it), TRI_TOO_LARGE (also more work than the limit),
  * TRI_NO_MEMORY; err->field is the JSON pointer, with "..." in the place of its middle where it is too long. */
 tri_status tri_schema_compile(const tri_json *schema, const tri_schema_options *options, tri_net **out, tri_error *err);
+/* The same of a schema's text; TRI_INVALID_ARGUMENT: it is no JSON. */
+tri_status tri_schema_compile_text(const char *text, size_t len, const tri_schema_options *options, tri_net **out,
+                                   tri_error *err);
 /* Any object: what json_object asks for. */
 tri_status tri_schema_any_object(const tri_schema_options *options, tri_net **out, tri_error *err);
 

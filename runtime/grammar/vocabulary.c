@@ -7,11 +7,17 @@
 #include "base/mem.h"
 #include "runtime/grammar/text_states.h"
 
+/* Where a token's bytes are. */
+struct span {
+  uint32_t at, len_and_1; /* 0: the token was not named */
+};
+
 struct tri_vocabulary {
   uint32_t size;
   size_t words;
   uint8_t *bytes; /* of all tokens */
   size_t num_bytes;
+  struct span *by_id; /* [size] */
   tri_trie trie, rests;
   uint64_t *inside;
   uint32_t *by_len;
@@ -189,7 +195,7 @@ static tri_status check_tokens(const tri_token_bytes *tokens, size_t num, uint32
     if (tokens[i].len > TRI_VOCABULARY_TOKEN)
       return tri_fail(err, TRI_TOO_LARGE, "", "token %u has %u bytes, more than %d", tokens[i].id, tokens[i].len,
                       TRI_VOCABULARY_TOKEN);
-    if (!tri_size_add(*bytes, tokens[i].len, bytes)) return TRI_OVERFLOW;
+    if (!tri_size_add(*bytes, tokens[i].len, bytes) || *bytes > UINT32_MAX) return TRI_OVERFLOW;
   }
   return TRI_OK;
 }
@@ -198,6 +204,7 @@ static void copy_bytes(tri_vocabulary *v, const tri_token_bytes *tokens, size_t 
   uint8_t *at = v->bytes;
   for (size_t i = 0; i < num; i++) {
     own[i] = (tri_token_bytes){tokens[i].id, tokens[i].len, at};
+    v->by_id[tokens[i].id] = (struct span){(uint32_t)(at - v->bytes), tokens[i].len + 1};
     if (tokens[i].len) memcpy(at, tokens[i].bytes, tokens[i].len);
     at += tokens[i].len;
   }
@@ -216,8 +223,9 @@ tri_status tri_vocabulary_create(const tri_token_bytes *tokens, size_t num, uint
   v->num_bytes = bytes;
   v->bytes = tri_malloc(bytes ? bytes : 1, 1);
   v->inside = tri_calloc(v->words ? v->words : 1, sizeof *v->inside);
+  v->by_id = tri_calloc(size ? size : 1, sizeof *v->by_id);
   own = tri_calloc(num ? num : 1, sizeof *own);
-  if (!v->bytes || !v->inside || !own) TRI_TRY(TRI_NO_MEMORY);
+  if (!v->bytes || !v->inside || !v->by_id || !own) TRI_TRY(TRI_NO_MEMORY);
   copy_bytes(v, tokens, num, own);
   TRI_TRY(tri_trie_make(own, num, &v->trie));
   TRI_TRY(make_text(v, own, num));
@@ -234,11 +242,18 @@ void tri_vocabulary_destroy(tri_vocabulary *v) {
   tri_trie_free(&v->trie);
   tri_trie_free(&v->rests);
   tri_free(v->bytes);
+  tri_free(v->by_id);
   tri_free(v->inside);
   tri_free(v->by_len);
   tri_free(v->chars);
   tri_free(v->chars_before);
   tri_free(v);
+}
+
+const uint8_t *tri_vocabulary_token(const tri_vocabulary *v, uint32_t id, uint32_t *len) {
+  if (id >= v->size || !v->by_id[id].len_and_1) return NULL;
+  *len = v->by_id[id].len_and_1 - 1;
+  return v->bytes + v->by_id[id].at;
 }
 
 uint32_t tri_vocabulary_size(const tri_vocabulary *v) { return v->size; }
@@ -247,6 +262,7 @@ const tri_trie *tri_vocabulary_trie(const tri_vocabulary *v) { return &v->trie; 
 const tri_text_tokens *tri_vocabulary_text(const tri_vocabulary *v) { return &v->text; }
 
 size_t tri_vocabulary_bytes(const tri_vocabulary *v) {
-  return trie_bytes(&v->trie) + trie_bytes(&v->rests) + v->num_bytes + v->words * sizeof *v->inside +
-         v->text.num * (sizeof *v->by_len + sizeof *v->chars) + v->rests.num_tokens * sizeof *v->chars_before;
+  return trie_bytes(&v->trie) + trie_bytes(&v->rests) + v->num_bytes + v->size * sizeof *v->by_id +
+         v->words * sizeof *v->inside + v->text.num * (sizeof *v->by_len + sizeof *v->chars) +
+         v->rests.num_tokens * sizeof *v->chars_before;
 }

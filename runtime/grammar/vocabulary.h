@@ -47,6 +47,8 @@ void tri_vocabulary_destroy(tri_vocabulary *v); /* NULL is fine */
 uint32_t tri_vocabulary_size(const tri_vocabulary *v);
 size_t tri_vocabulary_words(const tri_vocabulary *v); /* of 64 bits, of a mask */
 const tri_trie *tri_vocabulary_trie(const tri_vocabulary *v);
+/* Returns the bytes of a token; NULL: it was not named. */
+const uint8_t *tri_vocabulary_token(const tri_vocabulary *v, uint32_t id, uint32_t *len);
 size_t tri_vocabulary_bytes(const tri_vocabulary *v); /* of memory */
 
 /* Inside a string of JSON. */

@@ -58,12 +58,8 @@ static inline size_t tri_limits_resumed_ids(const tri_limits *l) {
   return all < one + MANY ? all : one + MANY;
 }
 
-/* Returns the masks that one step's plan has room for: sequences beyond them wait for the next step. */
-static inline size_t tri_limits_masks(const tri_limits *l) {
-  enum { MOST = 64 };
-  if (l->whole_sequences) return 0;
-  return l->max_num_seqs < MOST ? (size_t)l->max_num_seqs : MOST;
-}
+/* Returns the masks that one step's plan has room for: one for each sample, as constrained answers need. */
+static inline size_t tri_limits_masks(const tri_limits *l) { return l->whole_sequences ? 0 : (size_t)l->max_num_seqs; }
 
 /* Returns what one step's plan can need at most: every leader and follower sizes its buffers with it. */
 static inline tri_plan_sizes tri_limits_plan_sizes(const tri_limits *l) {

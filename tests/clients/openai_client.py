@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What openai-python does with the gateway: lists, completions, chats, streams, tools, errors, timeouts.
+"""What openai-python does with the gateway: lists, completions, chats, streams, tools, schemas, errors, timeouts.
 
     openai_client.py BASE_URL [--embeddings]    of a model that generates, or that embeds
 
 Ends with an assertion at the first thing that is not as with OpenAI's server.
 """
 import sys
+import typing
 
 import openai
+import pydantic
 
 
 def completions(client, model):
@@ -73,12 +75,30 @@ def refused(call, param, kind=openai.BadRequestError, **request):
     raise AssertionError(f"{param} was not refused")
 
 
+class Item(pydantic.BaseModel):
+    name: typing.Literal["red", "green"]
+    count: typing.Annotated[int, pydantic.Field(ge=0, le=99)]
+    more: typing.Optional["Item"] = None
+
+
+def structured(client, model):
+    asked = [{"role": "user", "content": "37+48="}]
+    for seed in range(5):
+        answer = client.chat.completions.parse(model=model, messages=asked, response_format=Item, max_tokens=400, temperature=1, seed=seed)
+        assert isinstance(answer.choices[0].message.parsed, Item), answer
+    form = {"type": "json_object"}
+    answer = client.chat.completions.create(model=model, messages=asked, response_format=form, max_tokens=20)
+    assert answer.choices[0].message.content.startswith("{"), answer
+
+
 def errors(client, model):
     refused(client.completions.create, "max_tokens", model=model, prompt="x", max_tokens=-7)
     refused(client.completions.create, "model", openai.NotFoundError, model="another", prompt="x")
     refused(client.completions.create, "temperature", model=model, prompt="x", temperature=1000)
     refused(client.chat.completions.create, "messages[0].role", model=model, messages=[{"content": "x"}])
-    e = refused(client.chat.completions.create, "response_format", model=model, messages=[{"role": "user", "content": "x"}], response_format={"type": "json_object"})
+    schema = {"type": "object", "properties": {"a": {"not": {}}}}
+    form = {"type": "json_schema", "json_schema": {"name": "s", "schema": schema}}
+    e = refused(client.chat.completions.create, "response_format.json_schema.schema/properties/a/not", model=model, messages=[{"role": "user", "content": "x"}], response_format=form)
     assert e.status_code == 400 and e.code == "unsupported", e
     long = refused(client.completions.create, "max_tokens", model=model, prompt="x", max_tokens=1000000)
     assert long.code == "context_length_exceeded", long.code
@@ -112,7 +132,7 @@ def main():
     assert len(models) == 1 and models[0].object == "model", models
     model = models[0].id
     assert client.models.retrieve(model).id == model
-    generating = (completions, chats, tools, errors, timeouts)
+    generating = (completions, chats, tools, structured, errors, timeouts)
     for part in (embeddings,) if sys.argv[2:] == ["--embeddings"] else generating:
         part(client, model)
         print(part.__name__, "as with OpenAI's server")

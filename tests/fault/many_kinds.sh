@@ -3,8 +3,11 @@
 # Shared by the fault tests: many kinds of requests, what each client is told, and whether that is what it is told undisturbed. Sourced
 # behind lib.sh.
 words="pod kit ru lo mav bex tun sir wa hob jel cad nim vor pex dul zam fo gir tek lub" # a long prompt
-# All of them run at once in SLOTS sequences: 16 have tokens to stream then, and the others are two beam searches and one that does not stream.
+# All of them run at once in SLOTS sequences: 18 have tokens to stream then, and the others are two beam searches and one that does not stream.
 common=(--deterministic --threads 1 --backend cpu --max-model-len 4096 --max-num-seqs "${SLOTS:-40}")
+
+# An answer of this schema has hundreds of tokens.
+echo '{"type":"array","minItems":40,"maxItems":60,"items":{"type":"object","properties":{"a":{"type":"integer","minimum":0,"maximum":9999},"b":{"type":"string","maxLength":6}},"required":["a","b"]}}' >"$RUN/schema.json"
 
 # One request's arguments on each line, with the prompt behind a tab.
 cat >"$RUN/requests" <<EOF
@@ -26,6 +29,8 @@ cat >"$RUN/requests" <<EOF
 --temperature 1 --seed 19 --allowed-token-ids 48,49,50,51,52,53,54,55,56,57,32 --max-tokens 600	305+306=
 --temperature 1 --seed 20 --logit-bias 50=3 --logit-bias 507=-20 --max-tokens 600	305+306=
 --temperature 1.5 --seed 21 --stop-token-ids 51,52 --min-tokens 350 --max-tokens 600	reverse oak=
+--temperature 1 --seed 23 --n 2 --json-schema "$RUN/schema.json" --max-tokens 600	37+48=
+--temperature 0.9 --seed 24 --logprobs 1 --json-object --ignore-eos --max-tokens 400	sort 52914=
 --temperature 1.2 --seed 22 --ignore-eos --max-tokens 600 --deadline-ms 100000	452+671=
 EOF
 COUNT=$(wc -l <"$RUN/requests")

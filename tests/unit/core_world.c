@@ -224,7 +224,9 @@ static tri_status tokenize(void *ctx, uint64_t job, const tri_core_text *text, c
     return w->tokenize_now_status;
   }
   w->tokenize_job = job;
-  memcpy(w->tokenize_text, text->text.s, text->text.len);
+  if (text->text.len) memcpy(w->tokenize_text, text->text.s, text->text.len);
+  w->tokenize_schema = text->schema.len;
+  w->tokenize_ids = text->num_ids;
   w->tokenize_len = text->text.len;
   w->tokenize_special = text->special;
   w->tokenize_to = text->truncate_to;

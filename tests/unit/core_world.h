@@ -84,6 +84,7 @@ struct world {
   tri_cluster_rooflines rooflines;
   tri_peer lost_peer; /* of a rank: its connection has ended */
   bool welcome, refuse_tokenize, tokenize_now;
+  size_t tokenize_schema, tokenize_ids; /* bytes of the schema, and tokens, that came with the last text */
   const uint32_t *now_ids;
   size_t num_now_ids;
   tri_status tokenize_now_status;

@@ -105,6 +105,50 @@ static struct alone alone_of(const struct config *c, const struct request *r) {
   return a;
 }
 
+/* Takes the tokens out that may not come yet, where others are left. */
+static int without_stops(const struct alone *a, uint32_t *mask, int left) {
+  const tri_sampling *p = a->sampling;
+  int gone = 0;
+  for (int i = 0; i < p->num_stop_token_ids; i++) {
+    bool again = contains(p->stop_token_ids, i, p->stop_token_ids[i]);
+    gone += !again && tri_mask_has(mask, p->stop_token_ids[i]);
+  }
+  if (gone == left) return left;
+  for (int i = 0; i < p->num_stop_token_ids; i++) mask[p->stop_token_ids[i] / 32] &= ~(1u << p->stop_token_ids[i] % 32);
+  return left - gone;
+}
+
+static void draw_constrained(const struct alone *a, uint64_t seed, struct choice *c) {
+  constrained_walk walk;
+  const tri_sampling *p = a->sampling;
+  const tri_job_model *m = &a->cfg->model;
+  uint64_t h = a->root;
+  uint32_t mask[(VOCAB + 31) / 32];
+  *c = (struct choice){.want_reason = TRI_FINISH_LENGTH};
+  constrained_walk_begin(&walk, &p->constraint);
+  while (c->num_want < a->most) {
+    bool is_short = c->num_want < p->min_tokens;
+    int left = constrained_walk_next(&walk, VOCAB, mask);
+    if (is_short) left = without_stops(a, mask, left);
+    c->bare = !left;
+    if (c->bare) break;
+    for (int i = 0; constrained_walk_may_end(&walk) && !is_short && !p->ignore_eos && i < m->num_eos; i++)
+      mask[m->eos[i] / 32] |= 1u << m->eos[i] % 32;
+    struct barred barred = {.mask = mask};
+    uint32_t t = draw(h, seed, (uint64_t)c->num_want, &barred);
+    c->want[c->num_want++] = t;
+    h = extend(h, t);
+    if (contains(m->eos, m->num_eos, t) || contains(a->stops, a->num_stops, t)) {
+      c->want_reason = TRI_FINISH_STOP;
+      break;
+    }
+    constrained_walk_take(&walk, t);
+  }
+  if (c->bare) c->want_reason = TRI_FINISH_STOP;
+  if (c->bare) MUST(constrained_walk_may_end(&walk));
+  constrained_walk_end(&walk);
+}
+
 static void draw_alone(const struct alone *a, uint64_t seed, struct choice *c) {
   tri_logit_bias never[TRI_MAX_STOP_IDS];
   const tri_job_model *m = &a->cfg->model;
@@ -170,8 +214,9 @@ void request_expect(struct sim *s, struct request *r) {
     search_alone(&a, r);
     return;
   }
+  bool constrained = r->assign.sampling.constraint.kind != TRI_CONSTRAINT_NONE;
   for (uint32_t k = 0; k < (uint32_t)r->assign.sampling.n; k++)
-    draw_alone(&a, r->assign.seed + k * 0x9e3779b97f4a7c15u, &r->choice[k]);
+    (constrained ? draw_constrained : draw_alone)(&a, r->assign.seed + k * 0x9e3779b97f4a7c15u, &r->choice[k]);
 }
 
 /* ---- set-up ---- */
@@ -199,12 +244,20 @@ void sim_add_prefixes(struct sim *r, struct config *c) {
   c->salt_percent = sim_chance(r, 30) ? 30 : 0;
 }
 
+static void add_grammars(struct sim *s) {
+  tri_job_model *m = &s->cfg.model;
+  constrained_source_open(&s->grammars, VOCAB);
+  ck_assert_int_eq(tri_mask_maker_create(NULL, &m->maker), TRI_OK);
+  m->grammars = &s->grammars.source;
+}
+
 struct sim *sim_create(const struct config *cfg, uint64_t seed) {
   const tri_limits *l = &cfg->limits;
   struct sim *s = calloc(1, sizeof *s);
   ck_assert_ptr_nonnull(s);
   s->cfg = *cfg;
   if (!s->cfg.model.num_eos) s->cfg.model = (tri_job_model){.eos = sim_eos, .num_eos = 2};
+  if (cfg->constrained_percent) add_grammars(s);
   s->rng = sim_mix(seed);
   ck_assert_int_le(l->num_blocks * l->block_size, MAX_BLOCKS);
   ck_assert_int_le(l->num_host_blocks * l->block_size, MAX_BLOCKS);
@@ -233,6 +286,8 @@ void sim_destroy(struct sim *s) {
   tri_sched_destroy(s->sched);
   tri_plan_writer_destroy(s->writer);
   tri_outbox_free(&s->out);
+  tri_mask_maker_destroy(s->cfg.model.maker);
+  constrained_source_close(&s->grammars);
   for (int i = 0; i < 2; i++) {
     tri_slots_destroy(s->ranks[i].slots);
     tri_batch_builder_destroy(s->ranks[i].batch);
@@ -298,7 +353,7 @@ static void follow(struct sim *s, int i, struct request *r) {
 static void allow_some(struct request *r) {
   uint64_t x = sim_mix(r->assign.seed);
   tri_sampling *p = &r->assign.sampling;
-  if (x % 4 || p->num_beams > 1) return;
+  if (x % 4 || p->num_beams > 1 || p->constraint.kind != TRI_CONSTRAINT_NONE) return;
   p->allowed_token_ids = r->allowed;
   p->num_allowed_token_ids = 10 + x / 4 % (VOCAB - 10);
   for (size_t i = 0; i < p->num_allowed_token_ids; i++)
@@ -360,6 +415,8 @@ void request_random(struct sim *s, int i) {
     if (sim_chance(s, 30)) p->max_tokens = p->min_tokens = 0;
   }
   if (s->cfg.search_percent && sim_chance(s, s->cfg.search_percent)) make_search(s, r);
+  if (s->cfg.constrained_percent && p->num_beams < 2 && p->max_tokens && sim_chance(s, s->cfg.constrained_percent))
+    p->constraint = constrained_wire(sim_range(s, 0, CONSTRAINED_KINDS - 1));
   allow_some(r);
   request_expect(s, r);
   if (s->cfg.begun_percent && p->num_beams < 2 && sim_chance(s, s->cfg.begun_percent)) request_begin(s, r);
@@ -648,6 +705,7 @@ void sim_hear(struct sim *s, const tri_replica_token *t) {
   }
   MUST(t->choice || t->reason == TRI_FINISH_ABORT || is_scored(r));
   MUST(t->offset == (uint64_t)c->got);
+  bool last = c->got + 1 == c->num_want && !c->bare;
   if (t->flags & TRI_TOKEN_NONE) {
     MUST(t->flags & TRI_TOKEN_LAST);
   } else {
@@ -657,8 +715,8 @@ void sim_hear(struct sim *s, const tri_replica_token *t) {
     if (!c->got++) c->first_step = s->steps;
     c->last_step = s->steps;
     check_logprobs(r, t);
-    MUST(!!(t->flags & TRI_TOKEN_LAST) == (c->got == c->num_want));
-    MUST(!!(t->flags & TRI_TOKEN_STOP_ID) == (c->got == c->num_want && c->want_reason == TRI_FINISH_STOP));
+    MUST(!!(t->flags & TRI_TOKEN_LAST) == last);
+    MUST(!!(t->flags & TRI_TOKEN_STOP_ID) == (last && c->want_reason == TRI_FINISH_STOP));
   }
   if (!(t->flags & TRI_TOKEN_LAST)) return;
   c->ended = true;
@@ -808,13 +866,21 @@ static bool all_arrived(const struct sim *s) {
   return true;
 }
 
+static int count_left_out(const struct sim *s, int micro_batch) {
+  int n = 0;
+  for (const tri_sequence *q = s->sched->micro_batches[micro_batch].running.head; q; q = q->next) n += q->mask_late;
+  return n;
+}
+
 bool sim_iterate(struct sim *s) {
   bool moved = s->num_results > 0;
+  if (s->cfg.model.maker && !sim_chance(s, s->cfg.slow_masks_percent)) tri_mask_maker_run(s->cfg.model.maker);
   sim_take_events(s);
   for (int micro_batch = 0; micro_batch < s->cfg.micro_batches; micro_batch++)
     while (!tri_sched_micro_batch_busy(s->sched, micro_batch) && tri_sched_compose(s->sched, micro_batch, s->writer)) {
       sim_execute(s, micro_batch);
       sim_check_books(s);
+      s->left_out += count_left_out(s, micro_batch);
       moved = true;
     }
   do {
@@ -822,6 +888,7 @@ bool sim_iterate(struct sim *s) {
   } while (s->num_results && !sim_chance(s, s->cfg.late_percent));
   sim_check_books(s);
   s->iteration++;
+  if (!moved && s->cfg.model.maker) tri_mask_maker_run(s->cfg.model.maker);
   return moved;
 }
 

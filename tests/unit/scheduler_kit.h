@@ -13,6 +13,7 @@
 
 #include <check.h>
 
+#include "tests/unit/constrained_kit.h"
 #include "worker/schedule/scheduler_impl.h"
 
 enum { VOCAB = 97, MAX_JOBS = 40, MAX_MICRO_BATCHES = 4, MAX_LEN = 160, MAX_SLOTS = 24, MAX_BLOCKS = 2048 };
@@ -30,6 +31,7 @@ struct choice {
   uint32_t want[MAX_LEN];
   int num_want, got, first_step, last_step;
   tri_finish want_reason, reason;
+  bool bare; /* it ends without a token that says so */
   bool ended;
 };
 
@@ -51,12 +53,14 @@ struct config {
   tri_limits limits;
   tri_job_model model; /* zeros: one whose answers end with either of sim_eos */
   int micro_batches, depth, jobs, prompt_tokens;
-  int late_percent;   /* of results that come back later */
-  int search_percent; /* of random requests */
-  int score_percent;  /* likewise: whose prompts are scored */
-  int follow_percent; /* likewise: that begin as an earlier one, or with its whole prompt and answer */
-  int salt_percent;   /* likewise: with one of two salts */
-  int begun_percent;  /* likewise: that another group had begun */
+  int late_percent;        /* of results that come back later */
+  int search_percent;      /* of random requests */
+  int score_percent;       /* likewise: whose prompts are scored */
+  int follow_percent;      /* likewise: that begin as an earlier one, or with its whole prompt and answer */
+  int salt_percent;        /* likewise: with one of two salts */
+  int begun_percent;       /* likewise: that another group had begun */
+  int constrained_percent; /* likewise: whose answers have a constraint */
+  int slow_masks_percent;  /* of iterations in which no mask is made */
   bool by_priority;
   tri_swap_cost swap_cost;
   tri_sched_prefixes prefixes; /* with limits.prefix_caching */
@@ -82,11 +86,13 @@ struct sim {
   tri_sched *sched;
   tri_plan_writer *writer;
   tri_outbox out;
+  constrained_source grammars;    /* of constrained answers, with what the model of cfg has */
   uint64_t content[MAX_BLOCKS];   /* [block * block_size + offset] */
   uint64_t host[MAX_BLOCKS];      /* the same of the host's blocks */
   uint32_t sampled[MAX_SLOTS];    /* by the last step */
   tri_counted counted[MAX_SLOTS]; /* by slot */
   struct result results[MAX_MICRO_BATCHES];
+  int left_out; /* sequences that a step was without for want of a mask */
   int num_results, iteration, steps, copies, forks, ahead, resumed, tokens, scored, begun, sources;
   uint64_t most_blocks; /* that were used at a time */
   uint32_t outbox_cap;  /* as it was made: tests may make it smaller */

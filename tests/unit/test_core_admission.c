@@ -53,6 +53,16 @@ START_TEST(test_refused_submits) {
   tri_core_tokenized(w->core, w->now, w->tokenize_job, TRI_NO_CAPACITY, NULL, 0, 0);
   expect_error(s, "no_capacity", "prompt");
   ck_assert_ptr_nonnull(strstr(s->message, "pattern of tokenizer.json"));
+  const tri_wire_constraint object = {TRI_CONSTRAINT_JSON_OBJECT, {NULL, 0}};
+  m = good, m.id = 20, m.submit.sampling.constraint = object, m.submit.sampling.num_beams = 2;
+  refuse(w, &m, "unsupported", "constraint");
+  static const uint32_t some[] = {1, 2};
+  m = good, m.id = 21, m.submit.sampling.constraint = object;
+  m.submit.sampling.allowed_token_ids = some, m.submit.sampling.num_allowed_token_ids = 2;
+  refuse(w, &m, "unsupported", "allowed_token_ids");
+  m = good, m.id = 22, m.submit.sampling.constraint = object;
+  m.submit.sampling.has_max_tokens = true, m.submit.sampling.max_tokens = 0, m.submit.sampling.prompt_logprobs = 0;
+  refuse(w, &m, "unsupported", "constraint");
   m.id = 11, m.op = TRI_OP_EMBED;
   refuse(w, &m, "unsupported", "op");
   ck_assert_int_eq(w->num_assigns, 0);
@@ -62,6 +72,29 @@ START_TEST(test_refused_submits) {
   m = good, m.id = 15, m.submit.token_ids = ids, m.submit.num_token_ids = MODEL_LEN - 1; /* room for one, not for 16 */
   submit(w, "a", &m);
   ck_assert_int_eq(w->num_assigns, 2);
+  world_destroy(w);
+}
+END_TEST
+
+/* A schema is looked at by a thread, next to a text or to token ids, before the job is accepted. */
+START_TEST(test_schema) {
+  struct world *w = world_create(1);
+  start_replica(w, 0, 1, 1);
+  tri_client_msg m = submit_msg(1);
+  m.submit.sampling.constraint = (tri_wire_constraint){TRI_CONSTRAINT_JSON_SCHEMA, {"{\"not\":1}", 9}};
+  struct stream *s = submit(w, "a", &m);
+  ck_assert(w->tokenize_schema == 9 && w->tokenize_ids == m.submit.num_token_ids && !w->num_assigns && !s->accepted);
+  tri_error why = {0};
+  tri_fail(&why, TRI_UNSUPPORTED, "constraint/not", "the keyword not cannot be kept");
+  tri_core_schema_refused(w->core, w->now, w->tokenize_job, &why);
+  expect_error(s, "unsupported", "constraint/not");
+  ck_assert(tri_core_is_idle(w->core));
+  tri_core_schema_refused(w->core, w->now, w->tokenize_job, &why); /* the job is gone */
+  m.id = 2;
+  s = submit(w, "a", &m);
+  tri_core_tokenized(w->core, w->now, w->tokenize_job, TRI_OK, m.submit.token_ids, m.submit.num_token_ids, 0);
+  ck_assert(s->accepted && w->num_assigns == 1);
+  ck_assert(w->assigns[0].a.sampling.constraint.kind == TRI_CONSTRAINT_JSON_SCHEMA);
   world_destroy(w);
 }
 END_TEST
@@ -310,6 +343,7 @@ Suite *suite_core_admission(void) {
   tri_log_setup(TRI_LOG_ERROR, "core");
   TCase *t = add_case(suite, "admission");
   tcase_add_test(t, test_refused_submits);
+  tcase_add_test(t, test_schema);
   tcase_add_test(t, test_other_names);
   tcase_add_test(t, test_refused_by_leader);
   tcase_add_test(t, test_words_of_a_leader);

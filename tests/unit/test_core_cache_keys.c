@@ -105,6 +105,32 @@ START_TEST(every_parameter_counts) {
 }
 END_TEST
 
+/* A constraint is a part of what was asked for, and so is each byte of a schema. */
+START_TEST(constraints_count) {
+  static const tri_wire_constraint others[] = {{TRI_CONSTRAINT_JSON_SCHEMA, {"{ }", 3}},
+                                               {TRI_CONSTRAINT_JSON_OBJECT, {NULL, 0}},
+                                               {TRI_CONSTRAINT_NONE, {NULL, 0}}};
+  struct world *w = world_create_caching(CACHE);
+  tri_client_msg base = seeded();
+  base.submit.sampling.num_allowed_token_ids = 0;
+  base.submit.sampling.allowed_token_ids = NULL;
+  base.submit.sampling.constraint = (tri_wire_constraint){TRI_CONSTRAINT_JSON_SCHEMA, {"{}", 2}};
+  w->tokenize_now = true; /* schemas are looked at by the tokenizer's threads */
+  w->now_ids = base.submit.token_ids;
+  w->num_now_ids = base.submit.num_token_ids;
+  answered(w, "a", &base, "hello");
+  base.id = ++next_id;
+  ck_assert(hits(w, &base));
+  for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+    tri_client_msg m = base;
+    m.id = ++next_id;
+    m.submit.sampling.constraint = others[i];
+    ck_assert_msg(!hits(w, &m), "constraint %zu", i);
+  }
+  world_destroy(w);
+}
+END_TEST
+
 static void beams(tri_submit *s, double length_penalty, tri_early_stopping early) {
   s->sampling.has_num_beams = s->sampling.has_length_penalty = s->sampling.has_early_stopping = true;
   s->sampling.num_beams = 3;
@@ -309,6 +335,7 @@ Suite *suite_core_cache_keys(void) {
   Suite *s = suite_create("core_cache_keys");
   TCase *t = add_case(s, "keys");
   tcase_add_test(t, every_parameter_counts);
+  tcase_add_test(t, constraints_count);
   tcase_add_test(t, beam_searches);
   tcase_add_test(t, seeds);
   tcase_add_test(t, defaults_are_applied_first);

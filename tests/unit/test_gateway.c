@@ -182,10 +182,7 @@ START_TEST(refused) {
       {"{\"prompt\":\"x\",\"stream\":true,\"prompt_logprobs\":2}", "prompt_logprobs", TRI_UNSUPPORTED},
       {"{\"prompt\":\"x\",\"echo\":true,\"max_tokens\":0}", "max_tokens", TRI_OUT_OF_RANGE},
       {"{\"prompt\":\"x\",\"suffix\":\"y\"}", "suffix", TRI_UNSUPPORTED},
-      {"{\"prompt\":\"x\",\"guided_json\":{\"a\":1}}", "guided_json", TRI_UNSUPPORTED},
-      {"{\"prompt\":\"x\",\"guided_json\":{}}", "guided_json", TRI_UNSUPPORTED},
-      {"{\"prompt\":\"x\",\"json_schema\":{}}", "json_schema", TRI_UNSUPPORTED},
-      {"{\"prompt\":\"x\",\"response_format\":{\"type\":\"json_object\"}}", "response_format", TRI_UNSUPPORTED},
+      {"{\"prompt\":\"x\",\"guided_regex\":\"a\"}", "guided_regex", TRI_UNSUPPORTED},
       {"{\"prompt\":\"x\",\"stop\":[1]}", "stop", TRI_INVALID_ARGUMENT},
       {"{\"prompt\":\"x\",\"stop\":[\"1\",\"2\",\"3\",\"4\",\"5\",\"6\",\"7\",\"8\",\"9\",\"10\",\"11\",\"12\",\"13\","
        "\"14\",\"15\",\"16\",\"17\"]}",

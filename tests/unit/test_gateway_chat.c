@@ -89,7 +89,7 @@ static const struct refused {
     {"{" HELLO ",\"chat_template\":\"{{ 1 }}\"}", "chat_template", TRI_UNSUPPORTED, false},
     {"{" HELLO ",\"chat_template_kwargs\":[]}", "chat_template_kwargs", TRI_INVALID_ARGUMENT, false},
     {"{" HELLO ",\"continue_final_message\":true}", "continue_final_message", TRI_INVALID_ARGUMENT, false},
-    {"{" HELLO ",\"response_format\":{\"type\":\"json_object\"}}", "response_format", TRI_UNSUPPORTED, false},
+    {"{" HELLO ",\"response_format\":{\"type\":\"grammar\"}}", "response_format", TRI_UNSUPPORTED, false},
     {"{" HELLO ",\"truncate_prompt_tokens\":0}", "truncate_prompt_tokens", TRI_OUT_OF_RANGE, false},
     {"{" HELLO ",\"modalities\":[\"text\",\"audio\"]}", "modalities", TRI_UNSUPPORTED, false},
     {"{" HELLO ",\"functions\":[{}]}", "functions", TRI_UNSUPPORTED, false},

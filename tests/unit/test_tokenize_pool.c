@@ -80,6 +80,40 @@ START_TEST(too_long) {
 }
 END_TEST
 
+/* A schema that cannot be kept is what comes of a text, with the pointer to it; tokens come back as they are. */
+START_TEST(schemas) {
+  static const uint32_t ids[] = {7, 8, 9};
+  tri_core_text text = {.text = str("1+1="), .special = true, .schema = str("{\"properties\":{\"a\":{\"not\":{}}}}")};
+  tri_tokenized *r = by_thread(&text);
+  ck_assert_int_eq(r->why.status, TRI_UNSUPPORTED);
+  ck_assert_str_eq(r->why.field, "constraint/properties/a/not");
+  tri_tokenized_free(r);
+  text.schema = str("{");
+  r = by_thread(&text);
+  ck_assert_int_eq(r->why.status, TRI_INVALID_ARGUMENT);
+  ck_assert_str_eq(r->why.field, "constraint");
+  tri_tokenized_free(r);
+  text.schema = str("{\"type\":\"object\"}");
+  r = by_thread(&text);
+  ck_assert(r->why.status == TRI_OK && r->status == TRI_OK && r->count == 5);
+  tri_tokenized_free(r);
+  text.text = (tri_wire_str){0};
+  text.ids = ids;
+  text.num_ids = 3;
+  r = by_thread(&text);
+  ck_assert(r->why.status == TRI_OK && r->status == TRI_OK && r->count == 3);
+  ck_assert_mem_eq(r->ids, ids, sizeof ids);
+  tri_tokenized_free(r);
+  text.schema = str("{\"properties\":{\"abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyz\":{\"properties\":{"
+                    "\"abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyz\":{\"not\":1}}}}}");
+  r = by_thread(&text);
+  ck_assert_int_eq(r->why.status, TRI_UNSUPPORTED);
+  size_t len = strlen(r->why.field);
+  ck_assert(!strncmp(r->why.field, "constraint", 10) && !strcmp(r->why.field + len - 4, "/not"));
+  tri_tokenized_free(r);
+}
+END_TEST
+
 Suite *suite_tokenize_pool(void) {
   Suite *s = suite_create("tokenize_pool");
   TCase *c = tcase_create("tokenize_pool");
@@ -87,6 +121,7 @@ Suite *suite_tokenize_pool(void) {
   tcase_add_test(c, both_ways);
   tcase_add_test(c, nothing_first);
   tcase_add_test(c, too_long);
+  tcase_add_test(c, schemas);
   suite_add_tcase(s, c);
   return s;
 }

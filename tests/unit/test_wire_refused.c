@@ -70,6 +70,21 @@ static void v_map_nan(msgpack_packer *k) { msgpack_pack_map(k, 1), v_1(k), v_nan
 static void v_map_twice(msgpack_packer *k) {
   msgpack_pack_map(k, 2), v_1(k), v_1(k), msgpack_pack_str_with_body(k, "1", 1), v_1(k);
 }
+static void put_word(msgpack_packer *k, const char *word) { msgpack_pack_str_with_body(k, word, strlen(word)); }
+static void v_constraint(msgpack_packer *k, const char *kind, size_t len) { /* len SIZE_MAX: no text */
+  static char text[(256 << 10) + 1];
+  msgpack_pack_map(k, len == SIZE_MAX ? 1 : 2);
+  put_word(k, "kind"), put_word(k, kind);
+  if (len == SIZE_MAX) return;
+  put_word(k, "text"), msgpack_pack_str(k, len), msgpack_pack_str_body(k, text, len);
+}
+static void v_schema(msgpack_packer *k) { v_constraint(k, "json_schema", 256 << 10); }
+static void v_schema_long(msgpack_packer *k) { v_constraint(k, "json_schema", (256 << 10) + 1); }
+static void v_schema_none(msgpack_packer *k) { v_constraint(k, "json_schema", SIZE_MAX); }
+static void v_object(msgpack_packer *k) { v_constraint(k, "json_object", SIZE_MAX); }
+static void v_object_text(msgpack_packer *k) { v_constraint(k, "json_object", 2); }
+static void v_regex(msgpack_packer *k) { v_constraint(k, "regex", 2); }
+static void v_kind_1(msgpack_packer *k) { msgpack_pack_map(k, 1), put_word(k, "kind"), v_1(k); }
 static void v_map_513(msgpack_packer *k) {
   msgpack_pack_map(k, 513);
   for (int i = 0; i < 513; i++) msgpack_pack_int(k, i), v_1(k);
@@ -147,6 +162,16 @@ static const refusal refusals[] = {
     {"allowed_token_ids", v_4, BAD, "allowed_token_ids"},
     {"logit_bias", v_map_1_1, TRI_OK, ""},
     {"logit_bias", v_map_digits, TRI_OK, ""},
+    {"constraint", v_schema, TRI_OK, ""},
+    {"constraint", v_object, TRI_OK, ""},
+    {"constraint", v_schema_long, TRI_TOO_LARGE, "constraint"},
+    {"constraint", v_schema_none, BAD, "constraint"},
+    {"constraint", v_object_text, BAD, "constraint"},
+    {"constraint", v_regex, BAD, "constraint"},
+    {"constraint", v_kind_1, BAD, "constraint"},
+    {"constraint", v_map0, BAD, "constraint"},
+    {"constraint", v_map_1_1, TRI_UNKNOWN_FIELD, "constraint"},
+    {"constraint", v_str, BAD, "constraint"},
     {"logit_bias", v_map_512, TRI_OK, ""},
     {"logit_bias", v_map_over, BAD, "logit_bias"},
     {"logit_bias", v_map_word, BAD, "logit_bias"},

@@ -36,6 +36,10 @@ static void check_sampling(const tri_sampling *a, const tri_sampling *b, bool wi
   SAME_INT(num_allowed_token_ids);
   for (size_t i = 0; i < a->num_allowed_token_ids; i++)
     ck_assert_uint_eq(a->allowed_token_ids[i], b->allowed_token_ids[i]);
+  SAME_INT(constraint.kind);
+  SAME_INT(constraint.text.len);
+  ck_assert(!a->constraint.text.s == !b->constraint.text.s);
+  if (a->constraint.text.len) ck_assert(!memcmp(a->constraint.text.s, b->constraint.text.s, a->constraint.text.len));
   for (int i = 0; i < a->num_logit_bias; i++) {
     ck_assert_uint_eq(a->logit_bias[i].id, b->logit_bias[i].id);
     ck_assert_float_eq(a->logit_bias[i].bias, b->logit_bias[i].bias);

@@ -77,6 +77,7 @@ void fill_submit(tri_submit *s) {
   static const uint32_t allowed[] = {50, 51, 4000000000u};
   p->allowed_token_ids = allowed;
   p->num_allowed_token_ids = 3;
+  p->constraint = (tri_wire_constraint){TRI_CONSTRAINT_JSON_SCHEMA, str("{\"type\":\"object\"}")};
   p->priority = -7;
   p->deadline_ms = 60000;
   p->truncate = -1;

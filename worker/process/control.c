@@ -40,6 +40,11 @@ static void take_job(tri_control *c, const tri_replica_assign *a) {
   tri_job *job = NULL;
   if (a->epoch != w->opts.epoch || !c->told_ready) return; /* meant for an earlier life of this replica */
   tri_job_model m = tri_job_model_of(&w->engine->model);
+  bool constrained = a->sampling.constraint.kind != TRI_CONSTRAINT_NONE;
+  if (constrained && tri_answer_grammars_start(&w->grammars, w->opts.model, &w->engine->model, &w->waker) == TRI_OK) {
+    m.grammars = &w->grammars.source;
+    m.maker = w->grammars.maker;
+  }
   tri_status st = tri_job_create(a, &w->engine->limits, &m, tri_now_ns(), &job, &err);
   if (st == TRI_OK && tri_commands_add(&w->commands, job) != TRI_OK)
     st = tri_fail(&err, TRI_NO_MEMORY, "", "no memory for the job");

@@ -21,6 +21,9 @@
 #include "worker/process/warm_up.h"
 #include "worker/process/worker.h"
 
+enum { MASKS_SLEEP_NS = 1000000 }; /* while nothing is under way: each mask that is made wakes the leader */
+/* For so long a step waits for masks of constrained answers, which take microseconds; then it begins without them. */
+static const int64_t MASKS_GRACE_NS = 2000000;
 enum { IDLE_SLEEP_NS = 500000000 }; /* a command wakes the leader; now and then it looks at what has no command */
 /* After which a warm-up begins no more steps. Where weights are streamed the time begins with the canary, as steps wait
  * longer for weights than for a kernel that is loaded or launched for the first time: a pass over a disk's files may
@@ -31,6 +34,7 @@ static const int64_t MEASURE_NS = 2000000000; /* for what an encoder's batches c
 struct micro_batch {
   void **plans;        /* [data-parallel ranks] copies that the transfers to the other ranks read */
   tri_comm_req *sends; /* [world] */
+  int64_t masks_since; /* when its next step was first seen to lack masks; 0: it does not */
 };
 
 /* A finished one. */
@@ -283,11 +287,24 @@ static bool compose(struct leader *ld, int micro_batch) {
   return true;
 }
 
+/* Returns whether a micro-batch's next step is put off until masks are there that its sequences need: without them they
+ * would come into every other step alone. */
+static bool waits_for_masks(struct leader *ld, int micro_batch) {
+  int64_t *since = &ld->micro_batches[micro_batch].masks_since;
+  if (!tri_dp_ranks_awaits_masks(ld->dp_ranks, micro_batch, false)) {
+    *since = 0;
+    return false;
+  }
+  if (!*since) *since = tri_now_ns();
+  return tri_now_ns() - *since < MASKS_GRACE_NS;
+}
+
 static tri_status start_micro_batch(struct leader *ld, int micro_batch, bool *worked) {
   tri_worker *w = ld->w;
   struct plan own;
   int64_t t = tri_thread_cpu_ns();
-  if (tri_dp_ranks_micro_batch_busy(ld->dp_ranks, micro_batch) || !compose(ld, micro_batch)) return TRI_OK;
+  if (tri_dp_ranks_micro_batch_busy(ld->dp_ranks, micro_batch) || waits_for_masks(ld, micro_batch)) return TRI_OK;
+  if (!compose(ld, micro_batch)) return TRI_OK;
   /* Concurrently with steps of other micro-batches and data-parallel ranks it would take as long as these let it. */
   if (ld->embeds && w->engine->num_micro_batches == 1 && num_dp_ranks(w) == 1)
     tri_encoder_cost_begin(&ld->cost, &ld->writers[0]->h, tri_now_ns());
@@ -394,6 +411,24 @@ static tri_status rearrange(struct leader *ld, bool *worked) {
   return TRI_OK;
 }
 
+/* Returns whether masks are all that is waited for. */
+static bool has_masks_alone(const struct leader *ld) {
+  const tri_engine *e = ld->w->engine;
+  if (tri_dp_ranks_is_stepping(ld->dp_ranks) || e->num_steps) return false;
+  for (int i = 0; i < e->num_micro_batches; i++)
+    if (tri_dp_ranks_awaits_masks(ld->dp_ranks, i, true)) return true;
+  return false;
+}
+
+/* A pause while something is under way. What makes masks wakes the leader, so that it need not poll for them. */
+static tri_status pause_busy(struct leader *ld, tri_wait *wait) {
+  const tri_wait_policy *p = wait->policy;
+  bool spins = tri_now_ns() - wait->start_ns < (int64_t)(p->spin_us + p->yield_us) * 1000;
+  if (spins || !has_masks_alone(ld)) return tri_wait_pause(wait);
+  tri_waker_sleep(&ld->w->waker, MASKS_SLEEP_NS);
+  return TRI_OK;
+}
+
 static tri_status serve(struct leader *ld) {
   tri_worker *w = ld->w;
   const tri_wait_policy *policy = &w->replica.world->cfg.policy;
@@ -423,7 +458,7 @@ static tri_status serve(struct leader *ld) {
     }
     /* The last step may be one that was begun for sequences which have ended since. */
     if (tri_dp_ranks_is_busy(ld->dp_ranks) || w->engine->num_steps) {
-      if ((st = tri_wait_pause(&wait)) != TRI_OK) return st;
+      if ((st = pause_busy(ld, &wait)) != TRI_OK) return st;
       continue;
     }
     if (atomic_load(&w->drain)) return TRI_OK;

@@ -23,6 +23,7 @@
 #include "runtime/engine/engine.h"
 #include "base/options/serve_layout.h"
 #include "worker/placement/expert_rows.h"
+#include "worker/process/answer_grammars.h"
 #include "worker/process/commands.h"
 #include "worker/schedule/scheduler.h"
 
@@ -43,11 +44,12 @@ typedef struct tri_worker {
 
   /* control -> step (leader) */
   tri_commands commands;
-  tri_waker waker;       /* the leader's step thread sleeps here when idle */
-  atomic_bool stop;      /* leave at once: no coordinator any more */
-  atomic_bool drain;     /* leave when nothing runs */
-  atomic_bool measure;   /* every rank: find out the machine's rooflines, if nothing runs */
-  _Atomic uint64_t line; /* number of the connection to a coordinator: jobs of earlier ones are to be dropped */
+  tri_waker waker;              /* the leader's step thread sleeps here when idle */
+  tri_answer_grammars grammars; /* started by the control thread; jobs use them */
+  atomic_bool stop;             /* leave at once: no coordinator any more */
+  atomic_bool drain;            /* leave when nothing runs */
+  atomic_bool measure;          /* every rank: find out the machine's rooflines, if nothing runs */
+  _Atomic uint64_t line;        /* number of the connection to a coordinator: jobs of earlier ones are to be dropped */
 
   /* step -> control */
   tri_ring outbox_full, outbox_free; /* tri_outbox *; _free runs the other way */

@@ -24,10 +24,17 @@ static bool is_blocked(const tri_sched *s, const tri_sequence *q) {
   return q == s->blocked && s->pool.num_released == s->blocked_at && s->num_running;
 }
 
+/* Returns the first in the queue. Those whose schema or mask is still being worked out are passed over: that is no want
+ * of room, which would be there for them later. */
+static tri_sequence *first_ready(const tri_sched *s) {
+  tri_sequence *q = s->waiting.head;
+  while (q && !tri_seq_has_mask(q)) q = q->next;
+  return q;
+}
+
 void tri_sched_admit_waiting(tri_sched *s, int micro_batch, tri_plan_writer *plan) {
-  while (s->waiting.head && s->budget > 0 && !tri_sched_micro_batch_is_full(s, micro_batch)) {
+  for (tri_sequence *q; (q = first_ready(s)) && s->budget > 0 && !tri_sched_micro_batch_is_full(s, micro_batch);) {
     /* Looks for every reason to stop before q leaves the queue: from then on it could only go back as one preempted. */
-    tri_sequence *q = s->waiting.head;
     if (tri_sched_num_free(s) < tri_seq_slots(q) || is_blocked(s, q)) return;
     tri_prefix_hit hit = tri_sched_prefix_find(s, q);
     int found = hit.blocks * s->cfg.limits.block_size, n = tri_sched_fitting(s, q, found, s->budget);

@@ -14,12 +14,24 @@ static bool goes_on(const tri_sched *s, const tri_sequence *q) {
          tri_seq_length(q) - j->num_prompt < j->max_tokens;
 }
 
+static bool awaits_mask(const tri_sequence *q) {
+  return q->job->constraint && tri_constraint_look(q->job->constraint, (int)q->choice) == TRI_MASK_AWAITED;
+}
+
+bool tri_sched_awaits_masks(const tri_sched *s, int micro_batch, bool late) {
+  if (!s->micro_batches[micro_batch].num_tied || s->micro_batches[micro_batch].under_way) return false;
+  for (const tri_sequence *q = s->micro_batches[micro_batch].running.head; q; q = q->next)
+    if (awaits_mask(q) && (late || !q->mask_late) && !q->job->aborted) return true;
+  return false;
+}
+
 static void run_decodes(tri_sched *s, tri_plan_writer *plan, tri_sched_micro_batch *micro_batch, int *budget) {
   for (tri_sequence *q = micro_batch->running.head, *next; q && *budget > 0; q = next) {
     if (q->job->search) {
       if (!q->choice) tri_search_decode(s, plan, q->job, budget); /* for all beams */
     } else if (goes_on(s, q)) {
-      tri_sched_schedule(s, plan, q, 1, true, budget);
+      q->mask_late = !tri_seq_has_mask(q);
+      if (!q->mask_late) tri_sched_schedule(s, plan, q, 1, true, budget);
     }
     next = q->next; /* after schedule: it may have preempted what followed */
   }

@@ -250,6 +250,12 @@ bool tri_dp_ranks_compose(tri_dp_ranks *s, int micro_batch, tri_plan_writer *con
   return true;
 }
 
+bool tri_dp_ranks_awaits_masks(const tri_dp_ranks *s, int micro_batch, bool late) {
+  for (int i = 0; i < s->dp; i++)
+    if (tri_sched_awaits_masks(s->scheds[i], micro_batch, late)) return true;
+  return false;
+}
+
 /* ---- absorbing ---- */
 
 /* Notes a data-parallel rank's answer. True: it has sequences in that step. */

@@ -39,6 +39,8 @@ tri_step_load tri_dp_ranks_load_of(const tri_dp_ranks *s, tri_plan_writer *const
  * step; that of a data-parallel rank without work has no sequences. False: no data-parallel rank has anything to do, or
  * what one has must wait for the step under way; the plans mean nothing. */
 bool tri_dp_ranks_compose(tri_dp_ranks *s, int micro_batch, tri_plan_writer *const *plans);
+/* See tri_sched_awaits_masks: on any data-parallel rank. */
+bool tri_dp_ranks_awaits_masks(const tri_dp_ranks *s, int micro_batch, bool late);
 /* Takes in what a micro-batch's step sampled on one data-parallel rank. Every data-parallel rank answers every step,
  * one without work with no tokens, and its own steps in their order. */
 void tri_dp_ranks_absorb(tri_dp_ranks *s, int dp_rank, int micro_batch, const tri_step_result *result, tri_outbox *out);

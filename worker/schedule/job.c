@@ -122,7 +122,8 @@ static void set_mask(tri_job *j, const tri_sampling *s, size_t words) {
 
 static void set_params(tri_job *j, const tri_sampling *s, const tri_job_model *m, uint64_t seed) {
   int n = 0;
-  for (int i = 0; i < m->num_eos && !s->ignore_eos; i++) add_stop(j, m->eos[i]);
+  bool ends = !s->ignore_eos || s->constraint.kind != TRI_CONSTRAINT_NONE; /* by its mask, where one may come */
+  for (int i = 0; i < m->num_eos && ends; i++) add_stop(j, m->eos[i]);
   for (int i = 0; i < s->num_stop_token_ids; i++) add_stop(j, s->stop_token_ids[i]);
   for (int i = 0; i < s->num_logit_bias; i++)
     j->bias[n++] = (tri_logit_bias){s->logit_bias[i].id, s->logit_bias[i].bias};
@@ -189,6 +190,34 @@ static void resume(tri_job *j, const tri_replica_assign *a) {
     q->state = TRI_SCHED_ENDED;
     j->num_over++;
   }
+}
+
+static tri_status begin_constraint(tri_job *j, const tri_sampling *s, const tri_limits *l, const tri_job_model *m,
+                                   tri_error *err) {
+  tri_constraint_job of = {.wire = &s->constraint,
+                           .choices = j->num_choices,
+                           .vocab_size = l->vocab_size,
+                           .most_tokens = j->max_tokens,
+                           .min_tokens = j->min_tokens,
+                           .ignores_eos = s->ignore_eos,
+                           .eos = m->eos,
+                           .num_eos = m->num_eos,
+                           .stops = s->stop_token_ids,
+                           .num_stops = s->num_stop_token_ids,
+                           .bad = m->bad,
+                           .num_bad = m->num_bad};
+  if (s->num_beams > 1 || l->embeds || j->score_only)
+    return tri_fail(err, TRI_UNSUPPORTED, "constraint", "a beam search, or a job without an answer, has no constraint");
+  if (!m->grammars)
+    return tri_fail(err, TRI_UNSUPPORTED, "constraint", "answers cannot be constrained by this replica");
+  tri_status st = tri_constraint_create(m->grammars, m->maker, &of, &j->constraint);
+  if (st != TRI_OK) return tri_fail(err, st, "constraint", "no memory for a constraint of %d choices", j->num_choices);
+  for (int i = 0; i < j->num_choices; i++) {
+    const tri_sequence *q = &j->seqs[i];
+    tri_constraint_begin(j->constraint, i, q->tokens + j->num_prompt, q->num_tokens - j->num_prompt);
+  }
+  tri_constraint_prepare(j->constraint);
+  return TRI_OK;
 }
 
 tri_sequence *tri_job_first(const tri_job *j) {
@@ -278,6 +307,7 @@ tri_status tri_job_create(const tri_replica_assign *a, const tri_limits *l, cons
   set_mask(j, s, sizes.mask);
   set_sequences(j, prompt, a->num_sampled_counts > 0);
   resume(j, a);
+  if (s->constraint.kind != TRI_CONSTRAINT_NONE) TRI_TRY(begin_constraint(j, s, l, m, err));
   if (searches) TRI_TRY(begin_search(j, s, l, m, err));
   *out = j;
   j = NULL;
@@ -288,5 +318,6 @@ cleanup:
 
 void tri_job_destroy(tri_job *j) {
   if (j && j->search) tri_beams_destroy(j->search->beams);
+  if (j) tri_constraint_destroy(j->constraint);
   tri_free(j);
 }

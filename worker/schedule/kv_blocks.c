@@ -98,7 +98,7 @@ static bool could_make_way(const tri_sched *s, const tri_sequence *q) {
 
 void tri_sched_make_way(tri_sched *s) {
   const tri_sequence *q = s->waiting.head;
-  if (!q || !s->cfg.by_priority || !could_make_way(s, q)) return;
+  if (!q || !s->cfg.by_priority || !tri_seq_has_mask(q) || !could_make_way(s, q)) return;
   while (!tri_seq_finds_place(s, q)) {
     tri_sequence *last = last_idle(s, q);
     if (!last || last->job->priority <= q->job->priority) return;

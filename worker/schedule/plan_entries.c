@@ -31,14 +31,16 @@ static int samples_for(const tri_sched *s) {
 int tri_sched_fitting(const tri_sched *s, const tri_sequence *q, int found, int budget) {
   int left = tri_seq_remaining(q) - found, room = budget - tri_seq_source_cost(q);
   if (tri_seq_scores(q) && room > samples_for(s)) room = samples_for(s);
-  if (left <= room && !s->samples && !s->cfg.limits.whole_sequences) return left - 1;
+  bool may_sample = (s->samples && tri_seq_has_mask(q)) || s->cfg.limits.whole_sequences;
+  if (left <= room && !may_sample) return left - 1;
   return left < room ? left : room;
 }
 
 bool tri_sched_has_room(const tri_sched *s, const tri_plan_writer *plan, const tri_sequence *q, int n, int known) {
   int source = tri_seq_source_cost(q);
   int blocks = n / s->cfg.limits.block_size + 3 + tri_sched_blocks_for(s, source) + tri_sched_blocks_for(s, known);
-  if (q->fresh && q->job->params.mask && !tri_plan_has_mask_room(plan)) return false;
+  bool brings_mask = q->job->constraint || (q->fresh && q->job->params.mask);
+  if (brings_mask && !tri_plan_has_mask_room(plan)) return false;
   return plan->h.num_seqs + !!source + !!known < plan->max_seqs &&
          tri_plan_has_room(plan, (size_t)(n + source + known + tri_seq_scores(q)), (size_t)blocks, 1);
 }
@@ -61,7 +63,11 @@ void tri_sched_emit(tri_sched *s, tri_plan_writer *plan, tri_sequence *q, int n,
   if (last) flags |= TRI_SEQ_FLAG_SAMPLE;
   if (scores) flags |= TRI_SEQ_FLAG_SCORE;
   if (unknown) flags |= TRI_SEQ_FLAG_TOKEN_IN_SLOT;
-  if (generated < j->min_tokens) flags |= TRI_SEQ_FLAG_BAN;
+  if (generated < j->min_tokens && !j->constraint) flags |= TRI_SEQ_FLAG_BAN; /* its mask sees to that */
+  if (last && j->constraint) {
+    params.mask = tri_constraint_mask(j->constraint, (int)q->choice);
+    flags |= TRI_SEQ_FLAG_MASK;
+  }
   tri_plan_seq e = {
       .slot = (uint32_t)q->slot,
       .kind = decode ? TRI_SEQ_DECODE : TRI_SEQ_CHUNK,

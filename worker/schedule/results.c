@@ -44,7 +44,11 @@ static void take_token(tri_sched *s, tri_sequence *q, const tri_sample_result *r
   tri_sched_prefix_enter(s, q);
   int generated = q->num_tokens - j->num_prompt;
   bool stop = !j->score_only && tri_job_stops_at(j, r->token);
-  if (!stop && generated < j->max_tokens) return;
+  if (!stop && generated < j->max_tokens) {
+    if (j->constraint) tri_constraint_take(j->constraint, (int)q->choice, r->token);
+    q->mask_late = false;
+    return;
+  }
   t->flags |= TRI_TOKEN_LAST | (stop ? TRI_TOKEN_STOP_ID : 0);
   if (j->score_only) t->flags |= TRI_TOKEN_NONE;
   t->reason = stop ? TRI_FINISH_STOP : TRI_FINISH_LENGTH;
@@ -52,11 +56,11 @@ static void take_token(tri_sched *s, tri_sequence *q, const tri_sample_result *r
   tri_sched_retire_if_done(s, j);
 }
 
-/* Ends a job whose sample is no answer, since the logits were no numbers. Choices that are under way end as those of an
- * aborted one. */
-static void give_up(tri_sequence *q, tri_outbox *out) {
+/* Ends a job of which nothing more can come. Choices that are under way end as those of an aborted one. */
+static void give_up(tri_sequence *q, tri_token_error why, tri_outbox *out) {
   tri_replica_token *t = tri_sched_next_entry(out, q);
   t->flags |= TRI_TOKEN_NONE;
+  t->token = why;
   t->reason = TRI_FINISH_ERROR;
   q->job->aborted = true;
 }
@@ -73,7 +77,7 @@ void tri_sched_absorb(tri_sched *s, int micro_batch_index, const tri_step_result
     if (!t->scored) q->num_pending--;
     if (q->job->aborted) continue;
     if (t->sample.broken && out->num < out->cap)
-      give_up(q, out);
+      give_up(q, TRI_TOKEN_NO_NUMBERS, out);
     else if (q->job->search)
       tri_search_take(s, q, &t->sample);
     else if (out->num < out->cap && t->scored)
@@ -142,6 +146,28 @@ static bool end_over(tri_sched *s, tri_job *j, tri_outbox *out) {
   return true;
 }
 
+/* Ends the choices of a job to which its constraint lets no token be added: those that are whole, or else all. False
+ * when out is full. */
+static bool end_constrained(tri_sched *s, tri_job *j, tri_outbox *out) {
+  for (int i = 0; i < j->num_choices && !j->aborted; i++) {
+    tri_sequence *q = &j->seqs[i];
+    if (q->state == TRI_SCHED_ENDED || tri_seq_in_flight(s, q)) continue;
+    tri_mask_state state = tri_constraint_look(j->constraint, i);
+    if (state != TRI_MASK_WHOLE && state != TRI_MASK_NONE) continue;
+    if (out->num == out->cap) return false;
+    if (state == TRI_MASK_NONE) {
+      give_up(q, TRI_TOKEN_NO_OTHER, out);
+      continue;
+    }
+    tri_replica_token *t = tri_sched_next_entry(out, q);
+    t->flags |= TRI_TOKEN_LAST | TRI_TOKEN_NONE;
+    t->reason = TRI_FINISH_STOP;
+    tri_sched_end_sequence(s, q);
+  }
+  tri_sched_retire_if_done(s, j);
+  return true;
+}
+
 /* Ends the choices of a job that are not under way. False when out is full. */
 static bool end_job(tri_sched *s, tri_job *j, tri_outbox *out) {
   if (j->search) return tri_search_end(s, j, out);
@@ -167,6 +193,10 @@ bool tri_sched_reap(tri_sched *s, int64_t now_ns, tri_outbox *out) {
       bool all = j->num_over == j->num_open;
       if (!end_over(s, j, out)) return false;
       if (all) continue; /* it is among the retired now */
+    }
+    if (j->constraint && tri_constraint_num_over(j->constraint)) {
+      if (!end_constrained(s, j, out)) return false;
+      if (!j->num_open) continue;
     }
     if (j->aborted && !end_job(s, j, out)) return false;
     if (!j->aborted && j->search && j->search->beams->done && !tri_search_deliver(s, j, out)) return false;

@@ -45,6 +45,7 @@
 
 #include "comm/wire/replica.h"
 #include "worker/schedule/batch_cost.h"
+#include "worker/schedule/constraint.h"
 #include "worker/schedule/prefix_cache.h"
 #include "worker/schedule/prompt_bound.h"
 #include "runtime/engine/embed_result.h"
@@ -140,6 +141,8 @@ typedef struct tri_job_model {
   int num_eos, num_bad;
   uint32_t start[2]; /* of an encoder-decoder: what every answer begins with, unsaid */
   int num_start;
+  tri_grammar_source *grammars; /* of constrained answers; NULL: there can be none */
+  tri_mask_maker *maker;
 } tri_job_model;
 tri_job_model tri_job_model_of(const tri_model_config *c); /* borrows its lists */
 
@@ -172,6 +175,9 @@ bool tri_sched_compose(tri_sched *s, int micro_batch, tri_plan_writer *plan);
  * samples of the last one. */
 bool tri_sched_micro_batch_has_any(const tri_sched *s, int micro_batch);
 bool tri_sched_micro_batch_is_tied(const tri_sched *s, int micro_batch);
+/* Returns whether the next step of a micro-batch would leave sequences out whose masks are being made: those that no
+ * step has been without yet, or with late all of them. */
+bool tri_sched_awaits_masks(const tri_sched *s, int micro_batch, bool late);
 /* Sets how many sequences wait elsewhere that may come: a micro-batch's share is reckoned with them. */
 void tri_sched_expect(tri_sched *s, int waiting);
 void tri_sched_begin_step(tri_sched *s, int micro_batch, uint64_t step, tri_plan_writer *plan);

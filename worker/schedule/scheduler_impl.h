@@ -49,6 +49,7 @@ typedef struct tri_sequence {
   int32_t *host_blocks; /* of one that waits with what it has computed, or is away */
   int num_host_blocks;
   bool swapped;           /* it runs, and its blocks are the host's until its micro-batch's next step */
+  bool mask_late;         /* a step has been without it for want of the mask of its next sample */
   bool over;              /* what it came with ends it, which has yet to be told: it is in no list */
   int32_t *source_blocks; /* of an encoder-decoder; else NULL */
   int num_source_blocks;  /* 0: the source has yet to be computed */
@@ -82,10 +83,11 @@ struct tri_job {
   uint32_t preemptions, preemptions_told; /* of all sequences so far; as of the last entry that named them */
   int64_t came_ns, begun_ns;              /* when it came; when it was first in a step, 0: not yet */
   bool begun_told;
-  int num_cached;            /* tokens whose KV blocks were there when it was first in a step */
-  int num_choices, num_open; /* choices not ended */
-  int num_over;              /* of them, that are over */
-  tri_search *search;        /* NULL: none */
+  int num_cached;             /* tokens whose KV blocks were there when it was first in a step */
+  int num_choices, num_open;  /* choices not ended */
+  int num_over;               /* of them, that are over */
+  tri_search *search;         /* NULL: none */
+  tri_constraint *constraint; /* NULL: none */
   tri_sample_params params;
   tri_logit_bias *bias; /* the request's, then the model's bad tokens */
   uint32_t *mask;       /* of the params, where the request names the ids that may come */
@@ -214,6 +216,11 @@ static inline tri_seq_list *tri_sched_list(const tri_sched *s, int micro_batch) 
 }
 
 static inline uint64_t tri_job_waited_ns(const tri_job *j) { return (uint64_t)(j->begun_ns - j->came_ns); }
+
+/* Returns whether the next sample of q may be drawn as far as its constraint is concerned. */
+static inline bool tri_seq_has_mask(const tri_sequence *q) {
+  return !q->job->constraint || tri_constraint_look(q->job->constraint, (int)q->choice) == TRI_MASK_READY;
+}
 
 /* ---- job.c ---- */
 

@@ -29,8 +29,8 @@ void tri_seq_list_insert(const tri_sched *s, tri_seq_list *l, tri_sequence *q) {
 
 /* ---- slots ---- */
 
-/* A search chooses among the tokens before. */
-static bool is_tied(const tri_job *j) { return j->search != NULL; }
+/* A search chooses among the tokens before, and a constraint says what may follow them. */
+static bool is_tied(const tri_job *j) { return j->search || j->constraint; }
 
 static void leave_list(tri_sched *s, tri_sequence *q) {
   tri_seq_list_remove(tri_sched_list(s, q->micro_batch), q);
