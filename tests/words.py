@@ -18,6 +18,7 @@ WORDS = [
     (r"\b(?:Tells|Says) (?:whether|if)\b", "Returns whether"),
     (r"\b(?:[Nn]obody|[Ss]omebody|[Ww]hoever)\b", "the client, rank, process or user that it is"),
     (r"\bso-manieth\b", "every Nth"),
+    (r"(?m)^(?:<{7}|>{7}) \w+", "one side of the merge that has left this"),
 ]
 # Of comments alone: pages that others write have some left.
 COMMENT_WORDS = [
