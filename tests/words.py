@@ -77,7 +77,7 @@ def names(name, whole):
 
 
 def files(tree):
-    yield from ("README.md", "CONTRIBUTING.md")
+    yield from ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")
     for top in FOLDERS + ("docs",):
         for folder, _, names in os.walk(os.path.join(tree, top)):
             yield from (os.path.relpath(os.path.join(folder, name), tree) for name in sorted(names))
@@ -87,7 +87,7 @@ def check(tree):
     wrong = seen = 0
     for name in files(tree):
         is_source = name.split("/")[0] in FOLDERS and re.search(r"\.(c|h|cu|cuh)$", name)
-        is_page = re.match(r"(README|CONTRIBUTING|docs/(?!decisions|performance-log).*)\.md$", name)
+        is_page = re.match(r"(README|CONTRIBUTING|CHANGELOG|docs/(?!decisions|performance-log).*)\.md$", name)
         if not is_source and not is_page:
             continue
         seen += 1
