@@ -26,7 +26,7 @@ endif()
 
 set(TRIREME_CUDA_ARCHITECTURES "${architectures};80-virtual;90-virtual" CACHE STRING "what the CUDA module has code for")
 
-option(TRIREME_CUDA_QUICK "compile the CUDA module in less time, to see that it compiles, its general kernels also for sm_120; most kernels are slow" OFF)
+option(TRIREME_CUDA_QUICK "compile the CUDA module in less time, to see that it compiles, its general kernels also for sm_120; most kernels are slow, and some lack float16" OFF)
 
 option(TRIREME_CUDA_TIMELINE "kernels stamp when they begin, for tests/bench/timeline.sh; they are slower for it" OFF)
 
@@ -68,6 +68,9 @@ function(trireme_cuda_module)
   set_target_properties(trireme-cuda PROPERTIES CUDA_ARCHITECTURES "${TRIREME_CUDA_ARCHITECTURES}" CUDA_STANDARD 17 CUDA_RUNTIME_LIBRARY Static
     LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin C_VISIBILITY_PRESET hidden)
   target_link_libraries(trireme-cuda PRIVATE CUDA::cudart_static CUDA::cublas CUDA::cublasLt)
+  if(TRIREME_CUDA_QUICK)
+    target_compile_definitions(trireme-cuda PRIVATE TRI_CUDA_QUICK)
+  endif()
   if(TRIREME_CUDA_TIMELINE)
     target_compile_definitions(trireme-cuda PRIVATE TRI_CUDA_TIMELINE)
   endif()

@@ -469,6 +469,7 @@ static cudaError_t start_depth(cudaStream_t stream, const tri_attention_args &a,
 cudaError_t tri_cuda_prefill_wgmma(cudaStream_t stream, const tri_attention_args *a, const tri_attention_split *split,
                                    int num_sms, float *partial, unsigned *counters) {
   const prompt_meeting m = {partial, counters};
-  return a->kv.dtype == TRI_BF16 ? start_depth<__nv_bfloat16>(stream, *a, *split, num_sms, m)
-                                 : start_depth<__half>(stream, *a, *split, num_sms, m);
+  if (a->kv.dtype == TRI_BF16) return start_depth<__nv_bfloat16>(stream, *a, *split, num_sms, m);
+  if constexpr (HAS_BOTH_16) return start_depth<__half>(stream, *a, *split, num_sms, m);
+  return cudaErrorNotSupported;
 }

@@ -10,6 +10,14 @@
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/device/dependent_launch.cuh"
 
+/* A quick build (TRIREME_CUDA_QUICK) is to see that everything compiles, and has the longest files' kernels for
+ * bfloat16 alone. */
+#ifdef TRI_CUDA_QUICK
+constexpr bool HAS_BOTH_16 = false;
+#else
+constexpr bool HAS_BOTH_16 = true;
+#endif
+
 enum { WARP = 32 };
 #define ALL_LANES 0xffffffffu
 

@@ -202,7 +202,7 @@ size_t tri_cuda_8bit_gated_workspace(const tri_gated_linear_args *a) { return ro
 /* ---- launches ---- */
 
 static tri_dtype stored_as(const __nv_bfloat16 *) { return TRI_BF16; }
-static tri_dtype stored_as(const __half *) { return TRI_F16; }
+[[maybe_unused]] static tri_dtype stored_as(const __half *) { return TRI_F16; }
 static tri_dtype stored_as(const int8_t *) { return TRI_I8; }
 static tri_dtype stored_as(const e4m3 *) { return TRI_F8_E4M3; }
 
@@ -264,8 +264,9 @@ static cudaError_t launch_of(cudaStream_t stream, const tri_linear_args *a, cons
 template <bool GATED>
 static cudaError_t launch_types(cudaStream_t stream, const tri_linear_args *a, const grouped &g, const cut_8bit &c,
                                 int num_sms) {
-  if (a->x.dtype == TRI_F16) return launch_of<__half, GATED>(stream, a, g, c, num_sms);
-  return launch_of<__nv_bfloat16, GATED>(stream, a, g, c, num_sms);
+  if (a->x.dtype != TRI_F16) return launch_of<__nv_bfloat16, GATED>(stream, a, g, c, num_sms);
+  if constexpr (HAS_BOTH_16) return launch_of<__half, GATED>(stream, a, g, c, num_sms);
+  return cudaErrorNotSupported;
 }
 
 /* Makes rows as the kernel takes them. room: rows_bytes. */

@@ -142,7 +142,7 @@ size_t tri_cuda_moe_grouped_workspace(const tri_moe_experts_args *a, int num_sms
 
 /* ---- launches ---- */
 
-static tri_dtype stored_as(const __half *) { return TRI_F16; }
+[[maybe_unused]] static tri_dtype stored_as(const __half *) { return TRI_F16; }
 static tri_dtype stored_as(const __nv_bfloat16 *) { return TRI_BF16; }
 static tri_dtype stored_as(const int8_t *) { return TRI_I8; }
 static tri_dtype stored_as(const e4m3 *) { return TRI_F8_E4M3; }
@@ -337,6 +337,7 @@ cudaError_t tri_cuda_moe_grouped(cudaStream_t stream, const tri_moe_experts_args
                                  int num_sms) {
   char *at = (char *)workspace;
   if (!a->x.rows) return cudaSuccess;
-  if (narrow_type(a) == TRI_F16) return run_types<__half>(stream, a, at, slabs, num_sms);
-  return run_types<__nv_bfloat16>(stream, a, at, slabs, num_sms);
+  if (narrow_type(a) == TRI_BF16) return run_types<__nv_bfloat16>(stream, a, at, slabs, num_sms);
+  if constexpr (HAS_BOTH_16) return run_types<__half>(stream, a, at, slabs, num_sms);
+  return cudaErrorNotSupported;
 }
