@@ -38,7 +38,8 @@ typedef enum tri_moe_score {
 
 /* INT8: the matrices of linear layers are int8 in memory. W8A8: what they are multiplied with is rounded to int8, too.
  * FP8: they are FP8 e4m3, as the checkpoint has them or else rounded with a scale for each output. NONE: everything is
- * widened. AUTO, of options alone: FP8 where the checkpoint has it and the backend multiplies it, else NONE. */
+ * widened. AUTO, of options alone: FP8 or blocks of int8 where the checkpoint has them and the backend multiplies them,
+ * else NONE. */
 typedef enum tri_quantization {
   TRI_QUANTIZE_NONE,
   TRI_QUANTIZE_INT8,

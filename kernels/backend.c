@@ -132,7 +132,8 @@ static int64_t host_available(tri_backend *be) {
 
 static bool host_takes_form(const tri_backend *be, tri_dtype dtype, tri_groups groups) {
   (void)be;
-  return dtype <= TRI_BF16 || dtype == TRI_F8_E4M3 || (dtype == TRI_I8 && groups.rows <= 1 && !groups.cols);
+  (void)groups;
+  return dtype <= TRI_BF16 || dtype == TRI_F8_E4M3 || dtype == TRI_I8;
 }
 
 /* ---- uploads: copies by the pool, finished when upload_rows returns ---- */

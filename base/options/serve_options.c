@@ -33,8 +33,8 @@ const tri_option tri_serve_option_table[] = {
      .choices = tri_quantization_names, .fallback = "auto", .group = "Model",
      .help = "int8: linear layers' weights in int8, with a scale for each output; w8a8: their inputs too, with a scale "
              "for each 128 elements of a token; fp8: FP8 as the checkpoint has it, or made with a scale for each "
-             "output; none: 16 bits or more; auto: fp8 of an FP8 checkpoint on Hopper GPUs and CPUs with AVX-512, else "
-             "none"},
+             "output; none: 16 bits or more; auto: fp8 of an FP8 checkpoint on Hopper GPUs and CPUs with AVX-512, int8 "
+             "of a GGUF file in Q8_0 on CPUs, as it is stored, else none"},
     {TRI_OPT(S, kv_cache_dtype), .name = "kv-cache-dtype", .programs = TRI_FOR_STEPS | TRI_FOR_PLAN, .choices = dtypes,
      .also = other_dtypes, .fallback = "auto", .group = "Model",
      .help = "type of the KV cache; auto: float32 on CPUs, the weights' type on GPUs"},

@@ -66,14 +66,16 @@ typedef struct tri_tile_pack {
   ptrdiff_t ahead; /* as in tri_dot */
 } tri_tile_pack;
 
-/* y[i * ldy + j] (+)= scale[j] times the sum over p < k of x_i[p] w_j[p] for i < m, j < n <= TRI_TILE_COLS. x has
- * TRI_TILE_ROWS rows after the other, of these TRI_TILE_K elements after the other, and of these the terms, each
- * [TRI_TILE_ROWS][TRI_TILE_K]: what follows m or k is there, and zeros after k. */
+/* y[i * ldy + j] (+)= the sum over p < k of x_i[p] w_j[p] for i < m, j < n <= TRI_TILE_COLS, where each block of
+ * columns is multiplied by its scale of row j. x has TRI_TILE_ROWS rows after the other, of these TRI_TILE_K elements
+ * after the other, and of these the terms, each [TRI_TILE_ROWS][TRI_TILE_K]: what follows m or k is there, and zeros
+ * after k. */
 enum { TRI_TILE_ELEMENTS = TRI_TILE_ROWS * TRI_TILE_K };
 typedef struct tri_tiles {
   const uint16_t *x, *w;
   size_t ldy;
-  const float *scale; /* [n] or NULL */
+  const float *scale; /* [blocks of k][TRI_TILE_COLS] or NULL */
+  int block;          /* columns that have a scale, a multiple of TRI_TILE_K; at least k: all */
   float *y;
   int m, n, k;
   bool add;

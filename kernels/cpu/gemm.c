@@ -34,7 +34,9 @@ static bool rows_collide(size_t ld) { return ld % 256 == 0; }
 
 bool tri_cpu_has_tiles(const tri_cpu_isa *isa, const tri_weight *w) {
   bool fits = w->dtype == TRI_BF16 || w->dtype == TRI_I8 || w->dtype == TRI_F8_E4M3;
-  return isa->tiles && fits && !tri_weight_is_blocked(w);
+  if (tri_weight_is_blocked(w)) /* a block is whole tiles, and a piece of k whole blocks */
+    fits &= !w->groups.skip_col && w->groups.cols % TRI_TILE_K == 0 && TILES_K % w->groups.cols == 0;
+  return isa->tiles && fits;
 }
 
 tri_cpu_gemm_algorithm tri_cpu_gemm_choose(const tri_cpu_gemm_shape *s) {
@@ -233,11 +235,24 @@ static void split_rows(const tri_cpu_gemm *p, uint16_t *out, int row, int m, int
   }
 }
 
+/* Scales of t->n rows from row j on for the columns from `from` on, as the tiles want them. */
+static void gather_scales(const tri_cpu_gemm *p, const tri_tiles *t, float *out, int j, int from) {
+  for (int r = 0; r < t->n; r++) {
+    const float *scales = tri_weight_scales(&p->w, (size_t)(j + r));
+    for (int i = 0, group; i < t->k; i += t->block) {
+      tri_weight_group(&p->w, from + i, t->k - i, &group);
+      out[i / t->block * TRI_TILE_COLS + r] = scales[group];
+    }
+  }
+}
+
 /* Does what panels() does, with the terms of x in place of its rows. */
 static void tiles(const tri_cpu_gemm *p, float *scratch) {
   size_t w_k = (size_t)p->w.k, element = tri_dtype_size(p->w.dtype);
   uint16_t *terms = (uint16_t *)scratch, *w = terms + tiles_x(p->m);
-  tri_tiles t = {.x = terms, .w = w, .ldy = p->ldo};
+  float scales[TILES_K / TRI_TILE_K * TRI_TILE_COLS];
+  tri_tiles t = {.x = terms, .w = w, .ldy = p->ldo, .scale = p->w.scale ? scales : NULL};
+  t.block = tri_weight_is_blocked(&p->w) ? p->w.groups.cols : TILES_K;
   for (int row = 0; row < p->m; row += TILES_M)
     for (int from = 0; from < p->w.k; from += TILES_K) {
       t.m = tri_min(TILES_M, p->m - row);
@@ -251,7 +266,7 @@ static void tiles(const tri_cpu_gemm *p, float *scratch) {
         pack.k = t.k;
         pack.ahead = (ptrdiff_t)(TRI_TILE_COLS * w_k * element);
         p->isa->pack_tiles(&pack);
-        t.scale = p->w.scale ? p->w.scale + j : NULL;
+        if (t.scale) gather_scales(p, &t, scales, j, from);
         t.y = p->out + (size_t)row * p->ldo + j;
         p->isa->tiles(&t);
       }

@@ -117,10 +117,47 @@ V_INLINE void dot_blocked_tile(const int MR, const int NR, const tri_dtype DT, c
   dot_store(MR, NR, t, acc);
 }
 
+/* The same of int8 in whole blocks of 32, such as GGUF files have: fewer than dot_add takes at a time. */
+enum { SMALL_BLOCK = 32 };
+static inline bool dot_has_small_blocks(const dot_tile_args *t) {
+  const tri_groups *g = &t->blocks->groups;
+  return g->cols == SMALL_BLOCK && g->rows <= 1 && (t->col + g->skip_col) % SMALL_BLOCK == 0 && t->k % SMALL_BLOCK == 0;
+}
+
+V_INLINE void dot_small_blocks_tile(const int MR, const int NR, const dot_tile_args *t) {
+  const size_t across = (size_t)tri_groups_across(t->blocks->groups, t->blocks->k);
+  const float *scale = t->blocks->scale + t->row * across + (t->col + t->blocks->groups.skip_col) / SMALL_BLOCK;
+  const size_t next_scale = across * t->next_row;
+  const ptrdiff_t ahead = t->ahead;
+  vf acc[4][6];
+  dot_clear(MR, NR, acc);
+  for (size_t p = 0; p < (size_t)t->k; p += SMALL_BLOCK, scale++) {
+    V_UNROLL for (int j = 0; j < NR; j++) {
+      const char *w = t->w + (size_t)j * t->ldw + p;
+      vf factor = v_set1(scale[(size_t)j * next_scale]), part[4];
+      if (p % 64 == 0) v_prefetch(w, ahead);
+      V_UNROLL for (size_t q = 0; q < SMALL_BLOCK; q += W) {
+        vf wv = v_load_i8(w + q);
+        V_UNROLL for (int i = 0; i < MR; i++) {
+          vf xv = v_load(t->x + (size_t)i * t->ldx + p + q);
+          part[i] = q ? v_fma(xv, wv, part[i]) : v_mul(xv, wv);
+        }
+      }
+      V_UNROLL for (int i = 0; i < MR; i++) acc[i][j] = v_fma(part[i], factor, acc[i][j]);
+    }
+  }
+  dot_store(MR, NR, t, acc);
+}
+
 #define DOT_TILE(dt, mr, nr)                                                                                           \
   static void dot_##dt##_##mr##_##nr(const dot_tile_args *t) { dot_tile(mr, nr, TRI_##dt, t); }
 #define DOT_BLOCKED_TILE(dt, mr, nr)                                                                                   \
-  static void dot_##dt##_BLOCKS_##mr##_##nr(const dot_tile_args *t) { dot_blocked_tile(mr, nr, TRI_##dt, t); }
+  static void dot_##dt##_BLOCKS_##mr##_##nr(const dot_tile_args *t) {                                                  \
+    if (TRI_##dt == TRI_I8 && dot_has_small_blocks(t))                                                                 \
+      dot_small_blocks_tile(mr, nr, t);                                                                                \
+    else                                                                                                               \
+      dot_blocked_tile(mr, nr, TRI_##dt, t);                                                                           \
+  }
 #define DOT_TILES(tile, dt)                                                                                            \
   tile(dt, 1, 1) tile(dt, 2, 1) tile(dt, 3, 1) tile(dt, 4, 1) tile(dt, 1, 6) tile(dt, 2, 4) tile(dt, 3, 3)             \
       tile(dt, 4, 3)
@@ -129,6 +166,7 @@ DOT_TILES(DOT_TILE, F16)
 DOT_TILES(DOT_TILE, BF16)
 DOT_TILES(DOT_TILE, I8)
 DOT_TILES(DOT_TILE, F8_E4M3)
+DOT_TILES(DOT_BLOCKED_TILE, I8)
 DOT_TILES(DOT_BLOCKED_TILE, F8_E4M3)
 
 /* [dtype, whether it has blocks][rows of x - 1][0: one row of w, 1: as many as fit] */
@@ -142,7 +180,7 @@ static void (*const dot_table[TRI_DTYPE_COUNT][2][4][2])(const dot_tile_args *) 
     [TRI_F32] = {DOT_ROW(F32)},
     [TRI_F16] = {DOT_ROW(F16)},
     [TRI_BF16] = {DOT_ROW(BF16)},
-    [TRI_I8] = {DOT_ROW(I8)},
+    [TRI_I8] = {DOT_ROW(I8), DOT_ROW(I8_BLOCKS)},
     [TRI_F8_E4M3] = {DOT_ROW(F8_E4M3), DOT_ROW(F8_E4M3_BLOCKS)},
 };
 

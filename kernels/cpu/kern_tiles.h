@@ -103,8 +103,15 @@ static void configure_tiles(void) {
   _tile_loadconfig(&config);
 }
 
-/* y (+)= the sums of 32 rows of x and 32 of w, or of the first 16 rows of x alone. */
-V_INLINE void add_tiles(const bool both, const tri_tiles *t, const uint16_t *x, float *y, size_t ldy, bool add) {
+/* The next k columns of 32 rows of x and of 32 of w. */
+struct tile_part {
+  const uint16_t *x, *w;
+  int k;
+};
+
+/* y (+)= the sums of a part, or of its first 16 rows of x alone. */
+V_INLINE void add_tiles(const bool both, const tri_tiles *t, const struct tile_part *part, float *y, size_t ldy,
+                        bool add) {
   size_t ld = ldy * sizeof *y, below = (tri_round_up((size_t)t->k, TILE_K) / TILE_K) * TRI_TILE_TERMS * TILE_ELEMENTS;
   float *y2 = y + 16 * ldy;
   if (add) {
@@ -118,8 +125,8 @@ V_INLINE void add_tiles(const bool both, const tri_tiles *t, const uint16_t *x, 
     _tile_zero(2);
     _tile_zero(3);
   }
-  const uint16_t *w = t->w;
-  for (int p = 0; p < t->k; p += TILE_K, w += 2 * TILE_ELEMENTS) {
+  const uint16_t *x = part->x, *w = part->w;
+  for (int p = 0; p < part->k; p += TILE_K, w += 2 * TILE_ELEMENTS) {
     _tile_loadd(6, w, 64);
     _tile_loadd(7, w + TILE_ELEMENTS, 64);
     V_UNROLL for (int i = 0; i < TRI_TILE_TERMS; i++, x += TILE_ELEMENTS) {
@@ -137,39 +144,51 @@ V_INLINE void add_tiles(const bool both, const tri_tiles *t, const uint16_t *x, 
   if (both) _tile_stored(3, y2 + W, ld);
 }
 
-static void add_tiles_of_32(const tri_tiles *t, const uint16_t *x, float *y, size_t ldy, bool add) {
-  add_tiles(true, t, x, y, ldy, add);
+typedef void (*add_tiles_of)(const tri_tiles *, const struct tile_part *, float *, size_t, bool);
+static void add_tiles_of_32(const tri_tiles *t, const struct tile_part *part, float *y, size_t ldy, bool add) {
+  add_tiles(true, t, part, y, ldy, add);
 }
-static void add_tiles_of_16(const tri_tiles *t, const uint16_t *x, float *y, size_t ldy, bool add) {
-  add_tiles(false, t, x, y, ldy, add);
+static void add_tiles_of_16(const tri_tiles *t, const struct tile_part *part, float *y, size_t ldy, bool add) {
+  add_tiles(false, t, part, y, ldy, add);
 }
 
-static void finish_tiles(const tri_tiles *t, const float *sums, float *y, int m) {
+static void finish_tiles(const tri_tiles *t, const float *sums, const float *scale, float *y, int m, bool add) {
   for (int i = 0; i < m; i++, y += t->ldy, sums += TRI_TILE_COLS) V_EACH(j, c, t->n) {
       vf a = v_load(sums + j);
-      if (t->scale) a = v_mul(a, load_some(t->scale + j, c));
-      store_some(y + j, t->add ? v_add(load_some(y + j, c), a) : a, c);
+      if (scale) a = v_mul(a, load_some(scale + j, c));
+      store_some(y + j, add ? v_add(load_some(y + j, c), a) : a, c);
     }
+}
+
+/* Sums of up to 32 rows of x, a block of columns at a time, by way of memory. */
+static void add_blocks(const tri_tiles *t, add_tiles_of of, const uint16_t *x, float *y, int m) {
+  _Alignas(64) float sums[32 * TRI_TILE_COLS];
+  for (int from = 0, block = 0; from < t->k; from += t->block, block++) {
+    size_t steps = (size_t)from / TILE_K;
+    struct tile_part part = {x + steps * TRI_TILE_TERMS * TILE_ELEMENTS, t->w + steps * 2 * TILE_ELEMENTS,
+                             tri_min(t->block, t->k - from)};
+    of(t, &part, sums, TRI_TILE_COLS, false);
+    finish_tiles(t, sums, t->scale ? t->scale + (size_t)block * TRI_TILE_COLS : NULL, y, m, t->add || from > 0);
+  }
 }
 
 /* Whole tiles go to their place; others, whose columns and rows there do not all exist, and those with scales by way of
  * memory. */
 static void isa_tiles(const tri_tiles *t) {
-  _Alignas(64) float sums[32 * TRI_TILE_COLS];
   size_t row_elements = tri_round_up((size_t)t->k, TILE_K) * TRI_TILE_TERMS;
   __asm__ volatile("" ::: "memory"); /* tile loads do not tell the compiler that they read memory */
   configure_tiles();
   for (int row = 0; row < t->m; row += 32) {
     int m = tri_min(32, t->m - row);
-    void (*of)(const tri_tiles *, const uint16_t *, float *, size_t, bool) = m > 16 ? add_tiles_of_32 : add_tiles_of_16;
+    add_tiles_of of = m > 16 ? add_tiles_of_32 : add_tiles_of_16;
     const uint16_t *x = t->x + (size_t)row * row_elements;
+    struct tile_part all = {x, t->w, t->k};
     float *y = t->y + (size_t)row * t->ldy;
     if (m % 16 == 0 && t->n == TRI_TILE_COLS && !t->scale) {
-      of(t, x, y, t->ldy, t->add);
+      of(t, &all, y, t->ldy, t->add);
       continue;
     }
-    of(t, x, sums, TRI_TILE_COLS, false);
-    finish_tiles(t, sums, y, m);
+    add_blocks(t, of, x, y, m);
   }
   _tile_release();
 }

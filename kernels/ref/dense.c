@@ -181,7 +181,7 @@ static void round_group(tri_dtype t, const float *x, int n, double *out) {
 }
 
 bool tri_ref_rounds_for(const tri_weight *w) {
-  return w->dtype == TRI_I8 ||
+  return (w->dtype == TRI_I8 && !w->groups.cols) ||
          (w->dtype == TRI_F8_E4M3 && (!w->groups.cols || w->groups.cols == TRI_INT8_GROUP) && !w->groups.skip_col);
 }
 

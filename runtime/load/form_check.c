@@ -103,7 +103,7 @@ static tri_status widen_row(struct matrix *m, const tri_slice *s, int64_t from) 
   const tri_widen_layout *l = &m->packed.layout;
   int64_t scales_row = from / l->group_rows;
   TRI_CHECK(read_at(m, &m->packed.codes, from, m->codes));
-  TRI_CHECK(read_at(m, &m->packed.scales, scales_row, m->scales));
+  if (m->packed.scales.tensor) TRI_CHECK(read_at(m, &m->packed.scales, scales_row, m->scales));
   tri_widen_view v = {.layout = l, .codes = m->codes, .pitch = m->packed.codes.pitch, .first_row = from};
   v.scales = m->scales;
   v.first_scale = scales_row;
@@ -125,16 +125,18 @@ static tri_status compare_piece(const struct matrix *m, int64_t row, int col, in
                   tri_weight_name(m->id), m->layer, (long long)row, col, col + n - 1, got, sum);
 }
 
-static int64_t file_row(const tri_slice *s, int64_t row) { return s->src_row + (row - s->dst_row) * s->row_step; }
+static int64_t file_row(const struct matrix *m, const tri_slice *s, int64_t row) {
+  return tri_packed_row(m->packed.codes.tensor, s->src_row + (row - s->dst_row) * s->row_step);
+}
 
 static tri_status ask_for_row(struct matrix *m, const tri_slice *s, int64_t row) {
-  ask_for(m, &m->packed.codes, file_row(s, row));
-  ask_for(m, &m->packed.scales, file_row(s, row) / m->packed.layout.group_rows);
+  ask_for(m, &m->packed.codes, file_row(m, s, row));
+  if (m->packed.scales.tensor) ask_for(m, &m->packed.scales, file_row(m, s, row) / m->packed.layout.group_rows);
   return TRI_OK;
 }
 
 static tri_status compare_row(struct matrix *m, const tri_slice *s, int64_t row) {
-  TRI_CHECK(widen_row(m, s, file_row(s, row)));
+  TRI_CHECK(widen_row(m, s, file_row(m, s, row)));
   int col = 0;
   for (int piece = 0; piece < m->pieces; piece++) {
     int n = piece_at(&m->w, col);
@@ -144,11 +146,13 @@ static tri_status compare_row(struct matrix *m, const tri_slice *s, int64_t row)
   return TRI_OK;
 }
 
-/* A row of each group of outputs, and the last one. Of rows with a scale each some are enough, at even distances. */
+/* A row of each group of outputs, and the last one. Of rows with scales of their own some are enough, at even
+ * distances.
+ */
 static tri_status each_row(struct matrix *m, const tri_slice *s,
                            tri_status (*visit)(struct matrix *, const tri_slice *, int64_t)) {
   enum { SOME = 64 };
-  int64_t step = m->w.groups.cols ? m->w.groups.rows : s->rows / SOME;
+  int64_t step = m->w.groups.rows > 1 ? m->w.groups.rows : s->rows / SOME;
   if (step < 1) step = 1;
   for (int64_t i = 0; i < s->rows; i += step) TRI_CHECK(visit(m, s, s->dst_row + i));
   return s->rows ? visit(m, s, s->dst_row + s->rows - 1) : TRI_OK;
@@ -164,7 +168,7 @@ static tri_status compare_rule(struct matrix *m, const tri_tensor_rule *rule, in
   TRI_CHECK(tri_packed_find(c->model, c->ckpt, rule, m->layer, expert, &m->packed, &found, m->err));
   if (!found) return TRI_INTERNAL;
   m->codes = tri_malloc(m->packed.codes.pitch, 1);
-  m->scales = tri_malloc(m->packed.scales.pitch, 1);
+  m->scales = tri_malloc(m->packed.scales.pitch + 1, 1); /* none where they are among the codes */
   m->row = tri_malloc((size_t)m->w.k, sizeof *m->row);
   TRI_TRY(m->codes && m->scales && m->row ? TRI_OK : TRI_NO_MEMORY);
   TRI_TRY(tri_shard_slices(c->model, c->shard, rule, m->layer, slot, ask_for_slice, m));

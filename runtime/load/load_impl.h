@@ -96,7 +96,7 @@ char *tri_load_destination(const tri_load *l, const tri_piece *p, int64_t row, i
 void tri_load_send_rows(tri_load *l, const tri_piece *p, const void *from, size_t from_pitch);
 /* A piece of a stored transpose is some rows of the file: those columns of every row of the weight. */
 void tri_load_send_columns(tri_load *l, const tri_piece *p, const void *from);
-/* Scales of rows of one group each, from row `first` of the slice on. */
+/* Scales of rows, each of which has groups of its own, from row `first` of the slice on. */
 void tri_load_send_scales(tri_load *l, const tri_piece *p, const float *scales, int64_t first, int64_t rows);
 tri_status tri_load_not_finite(tri_load *l, const tri_st_tensor *t);
 

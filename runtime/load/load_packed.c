@@ -60,11 +60,12 @@ static tri_piece piece_of(tri_load *l, const tri_slice *s, tri_side *side,
 
 /* Rows of the file that are the weight's. up_row not 0: those in between are, too. */
 static tri_status load_rows(tri_load *l, const tri_slice *s, int64_t up_row, tri_side *side) {
-  bool rounded = l->target->place.scale_bytes;
-  size_t pitch = l->packed.codes.pitch;
+  const tri_weight_place *place = &l->target->place;
+  bool rounded = place->scale_bytes && !place->is_stored;
+  size_t pitch = l->packed.codes.pitch, scales = (size_t)tri_groups_across(place->groups, (int)l->target->k);
   struct span span = rounded ? (struct span){0, 0, pitch} : span_of(l, s->src_col, s->cols);
   tri_piece p = piece_of(l, s, side, tri_load_finish_widen);
-  size_t becomes = (size_t)s->cols * tri_dtype_size(p.place.dtype) + (rounded ? sizeof(float) : 0);
+  size_t becomes = (size_t)s->cols * tri_dtype_size(place->dtype) + (place->scale_bytes ? scales * sizeof(float) : 0);
   size_t last = up_row ? pitch + span.bytes : span.bytes; /* of the last row, or pair of rows */
   if (up_row) becomes *= 2;
   int64_t at_once = rows_at_once(l, pitch * (size_t)s->row_step, last, becomes);

@@ -107,8 +107,8 @@ static tri_status take_quantized(tri_load *l, struct work *w, int64_t rows) {
 }
 
 void tri_load_send_scales(tri_load *l, const tri_piece *p, const float *scales, int64_t first, int64_t rows) {
-  char *to = l->to + p->place.scale_offset + (size_t)(p->slice.dst_row + first) * sizeof *scales;
-  size_t bytes = (size_t)rows * sizeof *scales;
+  size_t row = (size_t)tri_groups_across(p->place.groups, (int)p->k) * sizeof *scales, bytes = (size_t)rows * row;
+  char *to = l->to + p->place.scale_offset + (size_t)(p->slice.dst_row + first) * row;
   tri_load_pipe_send(l->pipe, to, bytes, scales, bytes, bytes, 1);
 }
 

@@ -11,7 +11,7 @@ tri_status tri_load_check_stored(const tri_load *l, bool packed) {
   const tri_weight_place *at = &l->target->place;
   const tri_widen_layout *f = &l->packed.layout;
   bool blocked = packed && f->group_cols < f->cols;
-  bool same = packed && l->packed.format->codes_type == at->dtype && !l->packed.turned &&
+  bool same = packed && tri_packed_is_codes(&l->packed, at->dtype) &&
               (blocked ? f->group_cols == at->groups.cols && f->group_rows % at->groups.rows == 0 : !at->groups.cols);
   if (same) return TRI_OK;
   char name[160];

@@ -164,7 +164,7 @@ static tri_status load_halves(void *ctx, const tri_slice *s) {
     int64_t of_head = (s->src_row + row) % head, i = of_head % half;
     tri_slice part = *s;
     n = half - i < s->rows - row ? half - i : s->rows - row;
-    part.src_row = s->src_row + row - of_head + 2 * i + of_head / half;
+    part.src_row = tri_packed_row(h->l->tensor, s->src_row + row);
     part.row_step = 2;
     part.dst_row = s->dst_row + row;
     part.rows = n;
@@ -254,7 +254,8 @@ tri_status tri_load_tensor(void *ctx, const tri_weight_target *t) {
   l->file_rows = l->packed.layout.rows;
   l->file_cols = l->packed.layout.cols;
   l->base = l->packed.codes.base;
-  return load_slices(l, t, t->place.is_stored ? load_stored : tri_load_packed);
+  bool apart = t->place.is_stored && !l->packed.layout.block; /* codes and scales are tensors of their own */
+  return load_slices(l, t, apart ? load_stored : tri_load_packed);
 }
 
 /* Returns whether name is the pattern with a layer below `layers` (into *layer) and an expert below `experts` for its

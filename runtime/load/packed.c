@@ -261,6 +261,12 @@ static tri_status fit(const tri_model_config *c, tri_packed *p, const struct wan
   return take_order(p, w, err);
 }
 
+bool tri_packed_is_codes(const tri_packed *p, tri_dtype type) {
+  const tri_gguf_block *block = p->layout.block;
+  bool typed = block ? type == TRI_I8 && block->id == TRI_GGUF_BLOCK_Q8_0 : p->format->codes_type == type;
+  return typed && !p->turned && !p->zeros.tensor && !p->order.tensor;
+}
+
 /* A layer that has scales but numbers of another type is none that we know. */
 static tri_status check_plain(struct layer *l, const tri_widen_format *f, const tri_st_tensor *t, tri_error *err) {
   for (const char *const *s = f->scales; *s; s++)
@@ -285,9 +291,9 @@ static tri_status find_blocks(struct layer *l, const tri_tensor_rule *rule, cons
   size_t pitch = (size_t)(w->in / t->block->weights) * (size_t)t->block->bytes;
   p.layout = (tri_widen_layout){.rows = w->out,
                                 .cols = w->in,
-                                .group_rows = w->out,
+                                .group_rows = 1,
                                 .group_cols = t->block->weights,
-                                .scale_rows = 1,
+                                .scale_rows = w->out,
                                 .scale_cols = w->in / t->block->weights,
                                 .block = t->block};
   p.codes = (tri_packed_tensor){t, (uint64_t)w->number * (uint64_t)w->out * pitch, w->out, pitch, 1};

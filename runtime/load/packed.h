@@ -23,6 +23,16 @@ typedef struct tri_packed {
   bool turned; /* rows of the weight are columns of the file */
 } tri_packed;
 
+/* Returns where a matrix's row lies in a tensor that may have the rows of a head's halves in turns. */
+static inline int64_t tri_packed_row(const tri_st_tensor *t, int64_t row) {
+  if (!t->paired) return row;
+  int64_t of_head = row % t->paired, half = t->paired / 2;
+  return row - of_head + 2 * (of_head % half) + of_head / half;
+}
+
+/* Returns whether a tensor's codes of the type, times their scales, are its numbers, row by row as in memory. */
+bool tri_packed_is_codes(const tri_packed *p, tri_dtype type);
+
 /* Finds whether a rule's tensor is quantized in a layer (and expert), and how. *found false: it is stored as it is, or
  * not at all. Refuses, by the tensor's name, what does not fit the config. */
 tri_status tri_packed_find(const tri_model_config *c, const tri_checkpoint *ckpt, const tri_tensor_rule *rule,

@@ -68,13 +68,14 @@ static void *take_room(struct target *t, size_t bytes) {
  * slice on, and to the scales of rows from `row` on where it is rounded. */
 static void aim(struct target *t, struct work *w, int64_t row, int64_t col, int64_t rows, int64_t cols) {
   const tri_piece *p = w->p;
+  int64_t across = tri_groups_across(p->place.groups, (int)p->k);
   w->ld = (size_t)(t->room ? cols : p->k);
   if (!t->room) {
     w->out = tri_load_destination(t->l, p, row, col);
-    w->scales = (float *)(void *)(t->l->to + p->place.scale_offset) + p->slice.dst_row + row;
+    w->scales = (float *)(void *)(t->l->to + p->place.scale_offset) + (p->slice.dst_row + row) * across;
     return;
   }
-  if (p->place.scale_bytes) w->scales = take_room(t, (size_t)rows * sizeof *w->scales);
+  if (p->place.scale_bytes) w->scales = take_room(t, (size_t)(rows * across) * sizeof *w->scales);
   w->out = take_room(t, (size_t)(rows * cols) * tri_dtype_size(p->place.dtype));
 }
 
@@ -122,16 +123,29 @@ static void widen_rounded_share(void *ctx, int index, int count) {
   }
 }
 
+/* Rows of blocks whose codes and scales stay as they are, and go to places of their own. */
+static void split_share(void *ctx, int index, int count) {
+  const struct work *w = ctx;
+  const tri_piece *p = w->p;
+  int64_t across = tri_groups_across(p->place.groups, (int)p->k), end = tri_load_part_begin(p->count, index + 1, count);
+  for (int64_t r = tri_load_part_begin(p->count, index, count); r < end; r++) {
+    tri_widen_rect row = {
+        .row = p->begin_row + r * p->slice.row_step, .rows = 1, .col = p->slice.src_col, .cols = p->slice.cols};
+    tri_widen_split_q8_0(&w->view, &row, (int8_t *)w->out + (size_t)r * w->ld, w->scales + r * across);
+  }
+}
+
 /* The slice's rows of a piece, or its ups. */
 static tri_status widen_rows(struct target *t, struct work *w) {
   const tri_piece *p = w->p;
-  bool rounded = p->place.scale_bytes;
   size_t size = tri_dtype_size(p->place.dtype);
+  void (*share)(void *, int, int) = p->place.scale_bytes ? widen_rounded_share : widen_share;
+  if (p->place.is_stored) share = split_share;
   aim(t, w, p->first, 0, p->count, p->slice.cols);
-  tri_load_share(t->l, (size_t)(p->count * p->slice.cols) * size, rounded ? widen_rounded_share : widen_share, w);
+  tri_load_share(t->l, (size_t)(p->count * p->slice.cols) * size, share, w);
   if (atomic_load(&w->not_finite)) return tri_load_not_finite(t->l, p->tensor);
   if (!t->room) return TRI_OK;
-  if (rounded) tri_load_send_scales(t->l, p, w->scales, p->first, p->count);
+  if (p->place.scale_bytes) tri_load_send_scales(t->l, p, w->scales, p->first, p->count);
   tri_load_send_rows(t->l, p, w->out, w->ld * size);
   return TRI_OK;
 }

@@ -33,11 +33,6 @@ static tri_status add_slice(void *ctx, const tri_slice *s) {
   return TRI_OK;
 }
 
-/* Returns whether a tensor's codes times their scales are its numbers, row by row as in memory. */
-static bool is_codes(const tri_packed *p, tri_dtype type) {
-  return p->format->codes_type == type && !p->turned && !p->zeros.tensor && !p->order.tensor;
-}
-
 /* Finds how a tensor's elements share scales. False: they are no codes that can stay. A row whose elements have one
  * scale is a block of its own, also where other rows have the same scale: a weight has few rows. */
 static bool find_blocks(const tri_model_config *c, const tri_checkpoint *ckpt, const tri_tensor_rule *rule, int layer,
@@ -48,7 +43,7 @@ static bool find_blocks(const tri_model_config *c, const tri_checkpoint *ckpt, c
   f->block_rows = f->block_cols = 0;
   if (ckpt) {
     tri_status st = tri_packed_find(c, ckpt, rule, layer, expert, &p, &found, &ignored);
-    if (st != TRI_OK || !found || !is_codes(&p, f->type)) return false;
+    if (st != TRI_OK || !found || !tri_packed_is_codes(&p, f->type)) return false;
     if (p.layout.group_cols < p.layout.cols) f->block_cols = p.layout.group_cols;
     f->block_rows = p.layout.group_rows;
   } else if (rule->weight != TRI_W_HEAD && !(rule->flags & TRI_TENSOR_TRANSPOSED) && c->stored.num_schemes) {
@@ -87,7 +82,8 @@ bool tri_stored_form_find(const tri_model_config *c, const tri_shard *s, const t
     if (!find_common_blocks(c, ckpt, r, layer, &f)) return false;
     if (tri_shard_slices(c, s, r, layer, 0, add_slice, &f) != TRI_OK) return false;
   }
-  if (!f.rows || !f.fits || f.cols > INT32_MAX || (f.cols && dtype == TRI_I8)) return false;
+  if (!f.rows || !f.fits || f.cols > INT32_MAX) return false;
+  if (f.cols && dtype == TRI_I8 && c->stored.method != TRI_STORED_GGUF) return false;
   if (tri_weight_is_of_experts(id)) f.rows = common_divisor(f.rows, shape.n / s->slots.count);
   *groups = (tri_groups){0};
   if (f.cols) *groups = (tri_groups){.rows = (int)f.rows, .cols = (int)f.cols, .skip_col = (int)f.skip_col};

@@ -98,15 +98,27 @@ static tri_status find_place(struct mapping *p, int part, tri_weight_place *at) 
   return TRI_OK;
 }
 
-/* Finds the form of a weight that is not numbers: codes of the type that is asked for stay as they are stored. Of a
- * checkpoint that has FP8 nothing else is made FP8; of others the head stays as it is, as in published folders. */
+/* Returns whether everything but codes stays as it is: of a checkpoint that has FP8 nothing else is made FP8, and of a
+ * file of int8 blocks nothing else int8. */
+static bool keeps_numbers(const struct mapping *p) {
+  const tri_stored *s = &p->c->stored;
+  if (p->quantization == TRI_QUANTIZE_FP8) return tri_stored_has_fp8(s);
+  return p->quantization == TRI_QUANTIZE_INT8 && p->ckpt && !s->wide_blocks_only && tri_stored_has_int8_blocks(s);
+}
+
+/* Finds the form of a weight that is not numbers: codes of the type that is asked for stay as they are stored. What is
+ * made FP8 has a head as it was, as in published folders. Int8 blocks are not multiplied with rounded inputs. */
 static void find_form(const struct mapping *p, tri_weight_id id, int layer, tri_weight_place *at) {
   if (p->quantization == TRI_QUANTIZE_NONE || !tri_weight_is_quantized(p->c, id)) return;
   bool fp8 = p->quantization == TRI_QUANTIZE_FP8;
   tri_dtype type = fp8 ? TRI_F8_E4M3 : TRI_I8;
   at->is_stored = p->c->stored.method != TRI_STORED_PLAIN &&
                   tri_stored_form_find(p->c, p->s, p->ckpt, id, layer, type, &at->groups);
-  bool rounded = fp8 ? !tri_stored_has_fp8(&p->c->stored) && id != TRI_W_HEAD : true;
+  if (at->groups.cols && p->quantization == TRI_QUANTIZE_W8A8) {
+    at->is_stored = false;
+    at->groups = (tri_groups){0};
+  }
+  bool rounded = !keeps_numbers(p) && !(fp8 && id == TRI_W_HEAD);
   if (at->is_stored || rounded) at->dtype = type;
 }
 

@@ -74,6 +74,9 @@ static inline void tri_widen_elements(const tri_widen_format *f, const tri_widen
   f->widen(v, r, out, ld);
 }
 
+/* Writes the codes of one row's rectangle of Q8_0 blocks, and the scale of each block that it has a part of. */
+void tri_widen_split_q8_0(const tri_widen_view *v, const tri_widen_rect *r, int8_t *codes, float *scales);
+
 /* For formats whose rows are outputs: writes n codes of a row as numbers, from column `first` of `codes` on. */
 typedef void (*tri_widen_decode)(const uint8_t *codes, size_t first, size_t n, float *out);
 /* Returns the zero point of a row's group. */

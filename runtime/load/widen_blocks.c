@@ -213,12 +213,29 @@ static void widen_row(const tri_gguf_block *block, decode_fn decode, const uint8
   }
 }
 
+/* Returns where a row lies. */
+static const uint8_t *row_at(const tri_widen_view *v, int64_t row) {
+  return (const uint8_t *)v->codes + (size_t)(row - v->first_row) * v->pitch;
+}
+
+void tri_widen_split_q8_0(const tri_widen_view *v, const tri_widen_rect *r, int8_t *codes, float *scales) {
+  const tri_gguf_block *block = v->layout->block;
+  int64_t size = block->weights, col = r->col - v->first_col, left = r->cols;
+  const uint8_t *row = row_at(v, r->row);
+  for (int64_t n; left; codes += n, col += n, left -= n) {
+    const uint8_t *b = row + (size_t)(col / size) * (size_t)block->bytes;
+    int64_t skip = col % size;
+    n = size - skip < left ? size - skip : left;
+    *scales++ = half_at(b);
+    memcpy(codes, b + 2 + skip, (size_t)n);
+  }
+}
+
 static void widen(const tri_widen_view *v, const tri_widen_rect *r, float *out, size_t ld) {
   const tri_gguf_block *block = v->layout->block;
   decode_fn decode = decode_of(block->id);
   for (int64_t i = 0; i < r->rows; i++, out += ld) {
-    const uint8_t *row = (const uint8_t *)v->codes + (size_t)(r->row + i - v->first_row) * v->pitch;
-    widen_row(block, decode, row, r->col - v->first_col, r->cols, out);
+    widen_row(block, decode, row_at(v, r->row + i), r->col - v->first_col, r->cols, out);
   }
 }
 

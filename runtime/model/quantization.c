@@ -305,8 +305,14 @@ bool tri_stored_widens_blocks(const tri_stored *s) {
   return false;
 }
 
+bool tri_stored_has_int8_blocks(const tri_stored *s) {
+  const uint64_t numbers = 1ull << TRI_GGUF_BLOCK_F32 | 1ull << TRI_GGUF_BLOCK_F16 | 1ull << TRI_GGUF_BLOCK_BF16;
+  return s->method == TRI_STORED_GGUF && (s->blocks & ~numbers) == 1ull << TRI_GGUF_BLOCK_Q8_0;
+}
+
 tri_quantization tri_stored_quantization(const tri_stored *s, tri_quantization asked, bool prefers_fp8) {
   if (asked != TRI_QUANTIZE_AUTO) return asked;
+  if (tri_stored_has_int8_blocks(s) && !s->wide_blocks_only) return TRI_QUANTIZE_INT8;
   return prefers_fp8 && tri_stored_has_fp8(s) ? TRI_QUANTIZE_FP8 : TRI_QUANTIZE_NONE;
 }
 

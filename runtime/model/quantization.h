@@ -45,7 +45,7 @@ typedef struct tri_stored {
   bool has_kv_scales;    /* for a KV cache of FP8, which are not used; also where the matrices are not quantized */
   tri_dtype widened;     /* of matrices in memory, unless another type is asked for */
   uint64_t blocks;       /* GGUF: a bit for each type of the tensors (tri_gguf_block_id) */
-  bool wide_blocks_only; /* of FP8's blocks only wide ones stay (tri_groups_are_wide): as the backend wants it */
+  bool wide_blocks_only; /* of blocks only wide ones stay (tri_groups_are_wide): as the backend wants it */
   /* GGUF, for the tables: queries, keys and values are one tensor; the up-projections of keys and values are two */
   bool fused_qkv, split_kv_up;
 } tri_stored;
@@ -59,6 +59,8 @@ tri_status tri_stored_read_modelopt(const tri_json *file, tri_dtype model_dtype,
 bool tri_stored_has_fp8(const tri_stored *s);
 /* Returns whether blocks of its FP8 are widened because they are not wide (wide_blocks_only). */
 bool tri_stored_widens_blocks(const tri_stored *s);
+/* Returns whether it is a GGUF file whose matrices are numbers or int8 with a scale for 32 (Q8_0). */
+bool tri_stored_has_int8_blocks(const tri_stored *s);
 /* Returns what weights become where `asked` may be AUTO; prefers_fp8: the backend's. Never AUTO. */
 tri_quantization tri_stored_quantization(const tri_stored *s, tri_quantization asked, bool prefers_fp8);
 /* "FP8, a scale for 128 x 128 weights", for people. */

@@ -145,7 +145,7 @@ void oc_case_linear(oc *c, int i) {
   a.x = few || fp8 ? matrix_in_pieces(c, m, k) : oc_matrix(c, m, k, false);
   a.bias = oc_chance(c, 50) ? oc_normals(c, (size_t)n, 1) : NULL;
   a.accumulate = oc_chance(c, 40);
-  a.rounds_rows = (t == TRI_I8 && (many || oc_chance(c, 50))) || (rounds_for(c, &a.w) && oc_chance(c, 50));
+  a.rounds_rows = (oc_is_int8_rows(&a.w) && (many || oc_chance(c, 50))) || (rounds_for(c, &a.w) && oc_chance(c, 50));
   /* tanh makes ones of long sums, beside which the rounding of those near zero would show. */
   for (int j = 0; a.act == TRI_ACT_TANH && j < m; j++)
     for (int p = 0; p < k; p++) a.x.data[(size_t)j * (size_t)a.x.ld + (size_t)p] /= sqrtf((float)k);
@@ -372,7 +372,7 @@ void oc_case_gated_linear(oc *c, int i) {
   tri_gated_linear_args a = {.up = {.w = fp8 ? fp8_weight(c, i, 2 * f, k) : oc_weight(c, t, 2 * f, k)}};
   a.up.x = few || fp8 ? matrix_in_pieces(c, m, k) : oc_matrix(c, m, k, false);
   a.up.bias = oc_chance(c, prompt ? 10 : 50) ? oc_normals(c, (size_t)(2 * f), 1) : NULL;
-  a.up.rounds_rows = (t == TRI_I8 || rounds_for(c, &a.up.w)) && oc_chance(c, 50);
+  a.up.rounds_rows = (oc_is_int8_rows(&a.up.w) || rounds_for(c, &a.up.w)) && oc_chance(c, 50);
   a.up.out = a.glu.gate_up = oc_matrix(c, m, 2 * f, true);
   a.glu.act = (tri_act)(i / 4 % 9), a.glu.out = oc_matrix(c, m, f, true);
   if (prompt && oc_chance(c, 90)) a.glu.act = oc_chance(c, 50) ? TRI_ACT_SILU : TRI_ACT_GELU_TANH;

@@ -99,7 +99,6 @@ static void share_memory(tri_gated_mlp_args *a) {
 
 void oc_case_gated_mlp(oc *c, int i) {
   shape s = shape_of(c, i);
-  bool rounds_rows = s.type == TRI_I8 && oc_chance(c, 50);
   tri_gated_mlp_args a = {.gated.up = {.x = matrix(c, &s, s.k, false), .w = oc_weight(c, s.type, 2 * s.f, s.k)}};
   tri_linear_args *up = &a.gated.up, *down = &a.down;
   up->bias = oc_chance(c, 50) ? oc_normals(c, (size_t)(2 * s.f), 1) : NULL;
@@ -111,6 +110,7 @@ void oc_case_gated_mlp(oc *c, int i) {
   down->accumulate = oc_chance(c, 40);
   if (oc_chance(c, 10)) down->act = TRI_ACT_RELU;
   down->out = oc_matrix(c, s.m, s.n, !down->accumulate);
+  bool rounds_rows = oc_is_int8_rows(&up->w) && oc_is_int8_rows(&down->w) && oc_chance(c, 50);
   up->rounds_rows = down->rounds_rows = rounds_rows;
   snprintf(c->what, sizeof c->what, "gated_mlp %s m %d k %d f %d n %d act %d%s%s%s%s", tri_dtype_name(s.type), s.m, s.k,
            s.f, s.n, s.act, up->bias ? " bias" : "", down->bias ? " down bias" : "",

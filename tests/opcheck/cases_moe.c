@@ -365,7 +365,8 @@ static void shape_many_rows(oc *c, oc_moe_shape *s, int i) {
 /* Rows that become integers or FP8 on a device; those of half tiles seldom do, as other cases have them. */
 static bool rounds_rows(oc *c, const oc_moe_shape *s, const tri_moe_experts_args *a, int i) {
   bool fp8 = s->type == TRI_F8_E4M3 && c->be->rounds_fp8_from && !a->up.groups.skip_col && !a->down.groups.skip_col;
-  return (s->type == TRI_I8 || fp8) && oc_chance(c, i % 24 == 15 || i % 24 == 19 ? 20 : 60);
+  bool int8 = oc_is_int8_rows(&a->up) && oc_is_int8_rows(&a->down);
+  return (int8 || fp8) && oc_chance(c, i % 24 == 15 || i % 24 == 19 ? 20 : 60);
 }
 
 static void shape_experts(oc *c, oc_moe_shape *s, int i) {

@@ -27,7 +27,7 @@ void oc_deterministic_linear(oc *c, tri_backend **others, int num_others, int i)
   int m = i % 3 == 0 ? 300 : oc_range(c, 2, 70), n = oc_range(c, 1, 200), k = i % 2 ? oc_range(c, 1, 3000) : 1024;
   tri_linear_args a = {.x = oc_matrix(c, m, k, false), .w = oc_weight(c, t, n, k), .act = (tri_act)(i % 7)};
   a.bias = oc_normals(c, (size_t)n, 1);
-  a.rounds_rows = t == TRI_I8 && i % 8 > 3;
+  a.rounds_rows = oc_is_int8_rows(&a.w) && i % 8 > 3;
   a.out = oc_matrix(c, m, n, true);
   snprintf(c->what, sizeof c->what, "linear %s m %d n %d k %d", tri_dtype_name(t), m, n, k);
   oc_expect(c, tri_run_linear(c->be, &a) == TRI_OK, "does not run");
@@ -89,7 +89,7 @@ void oc_deterministic_experts(oc *c, tri_backend **others, int num_others, int i
   if (i % 5 == 4) s.tokens = 300, s.experts = 2, s.top_k = 1;
   tri_moe_experts_args a;
   oc_moe_build(c, &a, &s);
-  a.rounds_rows = s.type == TRI_I8 && i % 8 > 3;
+  a.rounds_rows = oc_is_int8_rows(&a.up) && oc_is_int8_rows(&a.down) && i % 8 > 3;
   snprintf(c->what, sizeof c->what, "moe_experts %s tokens %d h %d f %d experts %d top_k %d", tri_dtype_name(s.type),
            s.tokens, s.h, s.f, s.experts, s.top_k);
   oc_expect(c, tri_run_moe_experts(c->be, &a) == TRI_OK, "does not run");

@@ -68,6 +68,8 @@ double oc_either_way_limit(tri_dtype t, size_t n, double limit);
 double oc_lost_by_activation(oc *c, const tri_linear_args *a);
 tri_dtype oc_weight_type(oc *c, int i);
 bool oc_takes_fp8(const oc *c);
+/* Returns whether a weight is int8 with a scale for each row, as rounded rows meet. */
+bool oc_is_int8_rows(const tri_weight *w);
 tri_dtype oc_kv_type(int i);
 
 /* Normalised mean square error of the device's copy of `got` against `want`; a NaN, or a gap that was written, fails.

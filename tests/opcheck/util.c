@@ -116,15 +116,23 @@ static void name_groups(oc *c, tri_groups g) {
     snprintf(c->groups + at, room, " [rows]");
 }
 
-tri_weight oc_weight(oc *c, tri_dtype t, int n, int k) {
-  return oc_weight_in(c, t, n, k, t == TRI_F8_E4M3 ? some_groups(c, t) : (tri_groups){0});
+/* Blocks of int8 come now and then, where the backend takes them. */
+static bool has_groups(oc *c, tri_dtype t) {
+  const tri_groups blocks = {.rows = 1, .cols = 32};
+  return t == TRI_F8_E4M3 || (t == TRI_I8 && c->be->ops.takes_form(c->be, t, blocks) && oc_chance(c, 50));
 }
+
+tri_weight oc_weight(oc *c, tri_dtype t, int n, int k) {
+  return oc_weight_in(c, t, n, k, has_groups(c, t) ? some_groups(c, t) : (tri_groups){0});
+}
+
+bool oc_is_int8_rows(const tri_weight *w) { return w->dtype == TRI_I8 && !w->groups.cols; }
 
 tri_weight oc_weight_in(oc *c, tri_dtype t, int n, int k, tri_groups groups) {
   tri_weight w = {.dtype = t, .n = n, .k = k, .data = oc_elements(c, t, (size_t)n * (size_t)k, 0.5f)};
   if (t <= TRI_BF16) return w;
   w.groups = groups;
-  if (t == TRI_F8_E4M3) name_groups(c, groups);
+  if (t == TRI_F8_E4M3 || groups.cols) name_groups(c, groups);
   size_t num = (size_t)tri_groups_down(w.groups, n) * (size_t)tri_groups_across(w.groups, k);
   float *scale = oc_normals(c, num, 0.002f);
   for (size_t i = 0; i < num; i++) scale[i] = fabsf(scale[i]) + 0.001f;

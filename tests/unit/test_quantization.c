@@ -170,6 +170,22 @@ START_TEST(what_auto_means) {
 }
 END_TEST
 
+/* Q8_0 stays where all other tensors are numbers, and the backend takes narrow blocks. */
+START_TEST(what_auto_means_for_blocks) {
+  const uint64_t f32 = 1 << TRI_GGUF_BLOCK_F32, f16 = 1 << TRI_GGUF_BLOCK_F16, q8_0 = 1 << TRI_GGUF_BLOCK_Q8_0,
+                 q6_k = 1 << TRI_GGUF_BLOCK_Q6_K;
+  tri_stored s = {.method = TRI_STORED_GGUF, .blocks = f32 | f16 | q8_0};
+  ck_assert_int_eq((int)tri_stored_quantization(&s, TRI_QUANTIZE_AUTO, true), TRI_QUANTIZE_INT8);
+  ck_assert_int_eq((int)tri_stored_quantization(&s, TRI_QUANTIZE_NONE, true), TRI_QUANTIZE_NONE);
+  s.wide_blocks_only = true;
+  ck_assert_int_eq((int)tri_stored_quantization(&s, TRI_QUANTIZE_AUTO, true), TRI_QUANTIZE_NONE);
+  s = (tri_stored){.method = TRI_STORED_GGUF, .blocks = f32 | q8_0 | q6_k};
+  ck_assert_int_eq((int)tri_stored_quantization(&s, TRI_QUANTIZE_AUTO, true), TRI_QUANTIZE_NONE);
+  s.blocks = f32 | f16;
+  ck_assert_int_eq((int)tri_stored_quantization(&s, TRI_QUANTIZE_AUTO, true), TRI_QUANTIZE_NONE);
+}
+END_TEST
+
 /* A backend that takes wide blocks alone is told which others there are. */
 START_TEST(blocks_that_are_widened) {
   static const struct {
@@ -252,6 +268,7 @@ Suite *suite_quantization(void) {
   tcase_add_test(c, more_schemes_than_there_is_room_for);
   tcase_add_test(c, the_type_of_widened_weights);
   tcase_add_test(c, what_auto_means);
+  tcase_add_test(c, what_auto_means_for_blocks);
   tcase_add_test(c, blocks_that_are_widened);
   tcase_add_test(c, a_file_of_modelopt);
   tcase_add_test(c, words_for_people);

@@ -51,6 +51,35 @@ static void check(const tri_widen_layout *l, const char *codes, size_t pitch, co
                   "%s: row %d, %d columns from %d on", l->block->name, (int)i, (int)r->cols, (int)r->col);
 }
 
+/* Codes times their block's scale are the numbers: of whole rows, and of parts that begin or end inside a block. */
+START_TEST(test_split_q8_0) {
+  const tri_gguf_tensor *b = find("Q8_0", "blocks"), *x = find("Q8_0", "numbers");
+  ck_assert(b && x);
+  enum { BLOCK = 32 };
+  tri_widen_layout l = {.rows = 2, .cols = COLS, .block = b->block};
+  size_t pitch = (size_t)(COLS / BLOCK * b->block->bytes), wrong = 0;
+  float want[2 * COLS];
+  memcpy(want, file + x->offset, sizeof want);
+  static const int parts[][2] = {{0, COLS}, {32, 64}, {5, 20}, {5, 27}, {31, 2}, {40, 200}, {255, 1}};
+  for (size_t i = 0; i < 2 * sizeof parts / sizeof *parts; i++) {
+    int row = (int)i % 2, col = parts[i / 2][0], cols = parts[i / 2][1], first = col / BLOCK * BLOCK;
+    int num = (col + cols - 1) / BLOCK - col / BLOCK + 1;
+    int8_t codes[COLS + 1];
+    float scales[COLS / BLOCK + 1];
+    codes[cols] = 77;
+    scales[num] = -1;
+    tri_widen_view v = {.layout = &l, .codes = file + b->offset, .pitch = pitch, .first_col = first};
+    v.codes = file + b->offset + first / BLOCK * b->block->bytes;
+    tri_widen_rect r = {.row = row, .rows = 1, .col = col, .cols = cols};
+    tri_widen_split_q8_0(&v, &r, codes, scales);
+    for (int j = 0; j < cols; j++)
+      wrong += (float)codes[j] * scales[(col + j) / BLOCK - col / BLOCK] != want[row * COLS + col + j];
+    wrong += codes[cols] != 77 || scales[num] != -1;
+  }
+  ck_assert_int_eq((int)wrong, 0);
+}
+END_TEST
+
 START_TEST(test_numbers) {
   const tri_gguf_block *block = tri_gguf_block_find((uint32_t)types[_i]);
   const tri_gguf_tensor *b = find(block->name, "blocks"), *x = find(block->name, "numbers");
@@ -75,6 +104,7 @@ Suite *suite_widen_blocks(void) {
   TCase *c = tcase_create("widen_blocks");
   tcase_add_unchecked_fixture(c, open_file, close_file);
   tcase_add_loop_test(c, test_numbers, 0, NUM_TYPES);
+  tcase_add_test(c, test_split_q8_0);
   suite_add_tcase(s, c);
   return s;
 }

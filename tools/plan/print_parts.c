@@ -26,6 +26,8 @@ void plan_print_stored(const struct plan *p) {
   else if (p->ledger.quantization == TRI_QUANTIZE_FP8)
     printf("; %s\n", tri_stored_has_fp8(s) ? "what is FP8 in it stays so, and is counted so"
                                            : "its weights are rounded to FP8 while they are read, and counted so");
+  else if (p->ledger.quantization == TRI_QUANTIZE_INT8 && tri_stored_has_int8_blocks(s) && !s->wide_blocks_only)
+    printf("; what is Q8_0 in layers stays int8, and is counted so\n");
   else
     printf("; its weights are rounded to int8 while they are read, and counted so\n");
 }
