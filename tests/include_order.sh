@@ -15,7 +15,7 @@ check() {
       below = "base/"
       folder("base", "base/")
       folder("runtime/model", below " runtime/model/")
-      folder("runtime/grammar", below " runtime/grammar/")
+      folder("runtime/grammar", below " text/unicode/unicode.h runtime/grammar/")
       folder("tools/grammar", below " runtime/grammar/ tools/grammar/")
       folder("text/unicode", below " text/unicode/")
       folder("text/tokenizer", below " text/unicode/ text/tokenizer/")

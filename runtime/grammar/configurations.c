@@ -141,7 +141,7 @@ static bool equal_places(const tri_configs *c, uint32_t a, uint32_t b) {
 static bool equal_configs(const tri_configs *c, uint32_t a, uint32_t b) {
   const config *x = &c->configs[a], *y = &c->configs[b];
   return x->num == y->num && x->may_end == y->may_end &&
-         !memcmp(c->members + x->first, c->members + y->first, x->num * sizeof *c->members);
+         (!x->num || !memcmp(c->members + x->first, c->members + y->first, x->num * sizeof *c->members));
 }
 
 /* Returns the number of what equals number `last`, which is the newest of its list: it, or an older one. Sets *is_new.

@@ -22,7 +22,7 @@ static bool is_true(const tri_json *node) {
 static const char kept[] = "type enum const nullable properties required additionalProperties minProperties "
                            "maxProperties items prefixItems additionalItems minItems maxItems uniqueItems minLength "
                            "maxLength minimum maximum exclusiveMinimum exclusiveMaximum anyOf oneOf allOf $ref $defs "
-                           "definitions $id $anchor";
+                           "definitions $id $anchor pattern format";
 static const char without_effect[] = "title description default examples example deprecated readOnly writeOnly $schema "
                                      "$comment $vocabulary contentEncoding contentMediaType contentSchema "
                                      "markdownDescription enumDescriptions";
@@ -34,6 +34,7 @@ static tri_status check_keyword(void *ctx, const char *key, const tri_json *valu
   (void)value;
   if (!strcmp(key, "uniqueItems") && tri_json_as_bool(value, &is_unique) && is_unique)
     return schema_fail(m, TRI_UNSUPPORTED, node, key, "uniqueItems cannot be kept");
+  if (!strcmp(key, "format")) return schema_check_format(m, node);
   if (!strncmp(key, "x-", 2) || tri_has_word(kept, key) || tri_has_word(without_effect, key)) return TRI_OK;
   return schema_fail(m, TRI_UNSUPPORTED, node, key, "the keyword %.60s cannot be kept", key);
 }
@@ -120,11 +121,11 @@ static tri_status is_named(schema_maker *m, const tri_json *node, const tri_json
 static const char value_keywords[] =
     "properties required additionalProperties minProperties maxProperties items "
     "prefixItems additionalItems minItems maxItems minLength maxLength minimum maximum "
-    "exclusiveMinimum exclusiveMaximum";
+    "exclusiveMinimum exclusiveMaximum pattern";
 
 static tri_status check_beside(void *ctx, const char *key, const tri_json *value) {
-  (void)value;
-  if (!tri_has_word(value_keywords, key)) return TRI_OK;
+  const char *format = strcmp(key, "format") ? NULL : tri_json_as_str(value, NULL);
+  if (!tri_has_word(value_keywords, key) && (!format || !schema_format_counts(format))) return TRI_OK;
   return schema_fail(((void **)ctx)[0], TRI_UNSUPPORTED, ((void **)ctx)[1], key,
                      "%s cannot be kept beside enum or const", key);
 }
@@ -157,37 +158,6 @@ static tri_status add_named(schema_maker *m, const schema_set *set, size_t first
     tri_net_add_step(m->net, end, to, TRI_NET_ANY);
     *any = true;
   }
-  return TRI_OK;
-}
-
-/* ---- strings ---- */
-
-static tri_status add_string(schema_maker *m, const schema_set *set, uint32_t from, uint32_t to, bool *any) {
-  int64_t least = 0, most = INT64_MAX;
-  TRI_CHECK(schema_bounds(m, set, "minLength", "maxLength", &least, &most));
-  if (most >= TRI_NET_MAX_COUNT) most = INT64_MAX;
-  if (least > most || least >= TRI_NET_MAX_COUNT) return TRI_OK;
-  bool is_free = !least && most == INT64_MAX;
-  int64_t top = most == INT64_MAX ? least : most;
-  uint32_t rule = is_free && m->any_string ? m->any_string : 0;
-  if (!rule) {
-    rule = tri_net_add_rule(m->net, is_free ? 0 : (uint32_t)top + 1);
-    uint32_t text = tri_net_add_state(m->net, rule);
-    uint32_t inside = most == INT64_MAX || !most ? 0 : tri_net_add_range(m->net, 0, (uint32_t)most - 1);
-    uint32_t ends =
-        is_free ? 0 : tri_net_add_range(m->net, (uint32_t)least, most == INT64_MAX ? UINT32_MAX : (uint32_t)most);
-    tri_net_add_edge(m->net, tri_net_first_state(m->net, rule), '"', '"', text, TRI_NET_ANY);
-    if (!most) {
-      uint32_t end = tri_net_add_state(m->net, rule);
-      tri_net_add_edge(m->net, text, '"', '"', end, TRI_NET_ANY);
-      tri_net_set_final(m->net, end, 0);
-    } else {
-      tri_net_set_final(m->net, tri_net_add_text(m->net, text, inside, ends), 0);
-    }
-  }
-  if (is_free) m->any_string = rule;
-  tri_net_add_call(m->net, from, rule, to, TRI_NET_ANY);
-  *any = true;
   return TRI_OK;
 }
 
@@ -236,7 +206,7 @@ static tri_status take_alternative(schema_maker *m, void *ctx, const schema_set 
   }
   if (named != SIZE_MAX) return add_named(m, set, named, types, w->from, w->to, &w->any);
   add_words(m, types, w);
-  if (types & STRING_TYPE) TRI_CHECK(add_string(m, set, w->from, w->to, &w->any));
+  if (types & STRING_TYPE) TRI_CHECK(schema_string(m, set, w->from, w->to, &w->any));
   if (types & (INTEGER_TYPE | NUMBER_TYPE)) {
     TRI_CHECK(schema_numbers(m, set, !(types & NUMBER_TYPE), w->from, w->to));
     w->any = true;

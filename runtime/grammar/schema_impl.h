@@ -68,7 +68,8 @@ typedef struct schema_maker {
   uint32_t white_space;                   /* a rule */
   uint32_t any[TRI_SCHEMA_MAX_DEPTH + 1]; /* rules of any value so deep; 0: not made yet */
   uint32_t any_string, any_number, any_integer;
-  int depth;    /* of the schemas that are being compiled */
+  const struct categories *categories; /* of patterns (categories.h) */
+  int depth;                           /* of the schemas that are being compiled */
   int branches; /* of anyOf and oneOf that are being expanded within each other, in all of those */
 } schema_maker;
 
@@ -107,6 +108,17 @@ int schema_type_of(const tri_json *value); /* one of the types */
 bool schema_equal(const tri_json *a, const tri_json *b);
 /* The same, with its work counted. */
 tri_status schema_is_equal(schema_maker *m, const tri_json *a, const tri_json *b, bool *equal);
+
+/* ---- schema_strings.c ---- */
+
+/* Strings of a set's lengths, pattern and format, from a state to another. *any: something fits. */
+tri_status schema_string(schema_maker *m, const schema_set *set, uint32_t from, uint32_t to, bool *any);
+
+/* ---- schema_formats.c ---- */
+
+tri_status schema_check_format(const schema_maker *m, const tri_json *node); /* the schema has the keyword */
+const char *schema_format_pattern(const char *name);                         /* NULL: it has none */
+bool schema_format_counts(const char *name); /* false: it has no effect, or is not known */
 
 /* ---- schema_table.c ---- */
 

@@ -285,9 +285,25 @@ static uint32_t unbounded_rule(schema_maker *m, bool is_integer) {
   return *rule;
 }
 
+/* The formats of integers are bounds. Returns whether a schema has one. */
+static bool take_format(const tri_json *node, bound *least, bound *most) {
+  const char *format = tri_json_get_str(node, "format");
+  bool is_32 = format && !strcmp(format, "int32"), is_64 = format && !strcmp(format, "int64");
+  uint64_t last = is_32 ? INT32_MAX : INT64_MAX;
+  bound lo = {.is_there = true, .is_negative = true, .size.whole = last + 1};
+  bound hi = {.is_there = true, .size.whole = last};
+  if (!is_32 && !is_64) return false;
+  if (!least->is_there || compare_bounds(&lo, least) > 0) *least = lo;
+  if (!most->is_there || compare_bounds(&hi, most) < 0) *most = hi;
+  return true;
+}
+
 tri_status schema_numbers(schema_maker *m, const schema_set *set, bool is_integer, uint32_t from, uint32_t to) {
   bound least = {.is_there = false}, most = {.is_there = false};
-  for (size_t i = 0; i < set->num; i++) TRI_CHECK(take_bounds(m, set->nodes[i], &least, &most));
+  for (size_t i = 0; i < set->num; i++) {
+    TRI_CHECK(take_bounds(m, set->nodes[i], &least, &most));
+    is_integer = take_format(set->nodes[i], &least, &most) || is_integer;
+  }
   if (!from || !tri_net_is_whole(m->net)) return TRI_OK; /* which tri_net_finish says */
   if (least.is_there || most.is_there)
     add_bounded(m->net, from, &least, &most, is_integer, to);

@@ -7,7 +7,9 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "base/mem.h"
 #include "runtime/grammar/masks.h"
+#include "runtime/grammar/regex_impl.h"
 
 Suite *suite_grammar_masks(void);
 
@@ -175,6 +177,29 @@ static uint32_t add_two_texts(tri_net *n) {
   return rule;
 }
 
+/* A string of JSON with a pattern, of so many characters. */
+static uint32_t add_pattern(tri_net *n, const char *regex, int64_t least, int64_t most) {
+  tri_error err = {0};
+  expr_context x = {.err = &err, .most_work = 1000000};
+  regex_ways ways = {0};
+  const expr *e;
+  uint32_t rule;
+  bool is_never;
+  ck_assert_int_eq(tri_arena_create(4096, &x.arena), TRI_OK);
+  ck_assert_int_eq(regex_read(&x, regex, strlen(regex), &e), TRI_OK);
+  ck_assert_int_eq(regex_split(&x, e, &ways), TRI_OK);
+  ck_assert_int_eq(regex_string_rule(&x, n, &ways, least, most, &rule, &is_never), TRI_OK);
+  ck_assert(!is_never);
+  tri_arena_destroy(x.arena);
+  return rule;
+}
+
+static uint32_t add_counted_pattern(tri_net *n) {
+  return add_pattern(n, "^[ab1]{1,6}(true|nu?ll)*[^a]{0,5}$", 0, INT64_MAX);
+}
+static uint32_t add_found_pattern(tri_net *n) { return add_pattern(n, "ab|\\n|\\xe9$", 2, 7); }
+static uint32_t add_free_pattern(tri_net *n) { return add_pattern(n, "1.a|^[\\x00-\\x1f]", 0, INT64_MAX); }
+
 typedef uint32_t add_whole(tri_net *n);
 
 /* ---- tests ---- */
@@ -226,7 +251,8 @@ static void draw_answers(add_whole *add, uint64_t seed, int answers, int most_to
   tri_vocabulary_destroy(v);
 }
 
-static add_whole *const networks[] = {add_value, add_object, add_two_texts, add_integer};
+static add_whole *const networks[] = {add_value,           add_object,        add_two_texts,   add_integer,
+                                      add_counted_pattern, add_found_pattern, add_free_pattern};
 
 START_TEST(masks_are_those_of_a_search) { draw_answers(networks[_i / 4], (uint64_t)_i * 91 + 5, 6, 14); }
 END_TEST
@@ -330,7 +356,7 @@ Suite *suite_grammar_masks(void) {
   Suite *s = suite_create("grammar_masks");
   TCase *c = tcase_create("all");
   tcase_set_timeout(c, 120);
-  tcase_add_loop_test(c, masks_are_those_of_a_search, 0, 16);
+  tcase_add_loop_test(c, masks_are_those_of_a_search, 0, 28);
   tcase_add_test(c, a_rule_may_not_begin_with_itself);
   tcase_add_test(c, ways_without_an_end_are_taken_away);
   tcase_add_test(c, networks_have_limits);

@@ -170,6 +170,8 @@ bool tok_is_number(uint32_t c) {
          FIND(tok_unicode17_numbers, c);
 }
 
+const char *tok_category(uint32_t c) { return utf8proc_category_string((utf8proc_int32_t)c); }
+
 uint32_t tok_script(uint32_t c) {
   const tok_script_range *r = FIND(tok_unicode9_scripts, c);
   return r ? r->script : 0;

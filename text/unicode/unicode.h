@@ -56,6 +56,8 @@ bool tok_is_mark(uint32_t c);            /* M */
 bool tok_is_nonspacing_mark(uint32_t c); /* Mn */
 bool tok_is_other(uint32_t c);           /* Cc, Cf, Co */
 bool tok_is_punctuation(uint32_t c);     /* P, and ASCII's symbols */
+/* Returns the general category as its two letters, "Lu", in the version of utf8proc; "Cn" of what is no character. */
+const char *tok_category(uint32_t c);
 /* Returns a number for each script (of Unicode 9; Hiragana and Katakana are Han), 0 for none and for a space. */
 uint32_t tok_script(uint32_t c);
 /* Full lower case, without regard to the neighbours: one or two characters. */
