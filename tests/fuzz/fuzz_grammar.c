@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Any bytes as a JSON Schema: refused with a reason, or a network of which every answer that is begun can be ended. On
- * the way through two made-up answers the masks of a small vocabulary are compared with walks over each token's bytes.
+/* Any bytes as a JSON Schema, or behind `regex:`, `gbnf:` or `choice:` as one of those: refused with a reason, or a
+ * network of which every answer that is begun can be ended. On the way through two made-up answers the masks of a small
+ * vocabulary are compared with walks over each token's bytes.
  */
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
+#include "runtime/grammar/choice.h"
+#include "runtime/grammar/gbnf.h"
 #include "runtime/grammar/instance.h"
 #include "runtime/grammar/masks.h"
+#include "runtime/grammar/regex.h"
 #include "runtime/grammar/schema.h"
 #include "tests/fuzz/mutate.h"
 
@@ -62,19 +66,51 @@ static void check_instance(tri_configs *c, tri_masks *m, uint64_t *seed) {
   tri_buf_free(&text);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-  static tri_vocabulary *v;
+/* TRI_ABORTED: it is no JSON. */
+static tri_status compile_schema(const char *text, size_t size, tri_net **net, tri_error *err) {
   tri_schema_options options = {.no_white_space = size % 2, .most_work = MOST_WORK};
   tri_json_doc *doc = NULL;
+  if (tri_json_parse(text, size, &doc, NULL) != TRI_OK) return TRI_ABORTED;
+  tri_status st = tri_schema_compile(tri_json_root(doc), &options, net, err);
+  tri_json_free(doc);
+  return st;
+}
+
+/* A text for each line. */
+static tri_status compile_choice(const char *text, size_t size, tri_net **net, tri_error *err) {
+  enum { MOST = 64 };
+  tri_choice_text list[MOST];
+  size_t num = 0, from = 0;
+  for (size_t i = 0; i <= size && num < MOST; i++) {
+    if (i < size && text[i] != '\n') continue;
+    list[num++] = (tri_choice_text){text + from, i - from};
+    from = i + 1;
+  }
+  return tri_choice_compile(list, num, net, err);
+}
+
+static tri_status compile(const char *text, size_t size, tri_net **net, tri_error *err) {
+  static const struct {
+    const char *word;
+    tri_status (*compile)(const char *text, size_t size, tri_net **net, tri_error *err);
+  } kinds[] = {{"regex:", tri_regex_compile}, {"gbnf:", tri_gbnf_compile}, {"choice:", compile_choice}};
+  for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+    size_t len = strlen(kinds[i].word);
+    if (size >= len && !memcmp(text, kinds[i].word, len)) return kinds[i].compile(text + len, size - len, net, err);
+  }
+  return compile_schema(text, size, net, err);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+  static tri_vocabulary *v;
   tri_net *net = NULL;
   tri_configs *c = NULL;
   tri_masks *m = NULL;
   tri_error err = {0};
   uint64_t seed = size;
   if (!v) v = make_vocabulary();
-  if (tri_json_parse((const char *)data, size, &doc, NULL) != TRI_OK) return 0;
-  tri_status st = tri_schema_compile(tri_json_root(doc), &options, &net, &err);
-  tri_json_free(doc);
+  tri_status st = compile((const char *)data, size, &net, &err);
+  if (st == TRI_ABORTED) return 0;
   need(st == TRI_OK || (st == err.status && err.message[0]));
   if (st != TRI_OK) return 0;
   need(tri_configs_create(net, MOST_BYTES, &c) == TRI_OK);
