@@ -66,6 +66,24 @@ static trireme_result put_request_id(const char *text, tri_request_id *out, trir
                         "request_id must be 32 hexadecimal digits");
 }
 
+static trireme_result put_frame(const trireme_request *r, tri_wire_frame *f, trireme_error *error) {
+  const char *names[] = {"json_begin", "json_separator", "json_end"};
+  *f = (tri_wire_frame){wire_str(r->json_begin), wire_str(r->json_separator), wire_str(r->json_end), 0};
+  const size_t lengths[] = {f->begin.len, f->separator.len, f->end.len};
+  for (int i = 0; i < 3; i++)
+    if (lengths[i] > TRI_WIRE_MAX_FRAME_TEXT)
+      return tri_client_say(error, TRIREME_INVALID, TRI_TOO_LARGE, names[i], "%s has %zu bytes; allowed are %d",
+                            names[i], lengths[i], TRI_WIRE_MAX_FRAME_TEXT);
+  if (r->json_most < 0 || r->json_most > TRI_WIRE_MAX_FRAME_MOST)
+    return tri_client_say(error, TRIREME_INVALID, TRI_OUT_OF_RANGE, "json_most",
+                          "json_most is %lld; allowed are 0 to %d", (long long)r->json_most, TRI_WIRE_MAX_FRAME_MOST);
+  if (r->json_most > 1 && !f->separator.len)
+    return tri_client_say(error, TRIREME_INVALID, TRI_INVALID_ARGUMENT, "json_separator",
+                          "json_most is %lld and there is no json_separator", (long long)r->json_most);
+  f->most = (uint32_t)r->json_most;
+  return TRIREME_OK;
+}
+
 static trireme_result put_lists(const trireme_request *r, tri_sampling *p, tri_arena *arena, trireme_error *error) {
   if (r->num_stop > TRI_WIRE_MAX_STOP) return too_many(error, "stop", r->num_stop, TRI_WIRE_MAX_STOP);
   if (r->num_stop_token_ids > TRI_WIRE_MAX_STOP_IDS)
@@ -84,9 +102,11 @@ static trireme_result put_lists(const trireme_request *r, tri_sampling *p, tri_a
                           "json_schema and json_object cannot both be asked for");
   if (r->json_schema_len > TRI_WIRE_MAX_CONSTRAINT)
     return too_many(error, "json_schema", r->json_schema_len, TRI_WIRE_MAX_CONSTRAINT);
+  trireme_result framed = put_frame(r, &p->constraint.frame, error);
+  if (framed != TRIREME_OK) return framed;
   if (r->json_object) p->constraint.kind = TRI_CONSTRAINT_JSON_OBJECT;
-  if (r->json_schema)
-    p->constraint = (tri_wire_constraint){TRI_CONSTRAINT_JSON_SCHEMA, {r->json_schema, r->json_schema_len}};
+  if (r->json_schema) p->constraint.kind = TRI_CONSTRAINT_JSON_SCHEMA;
+  if (r->json_schema) p->constraint.text = (tri_wire_str){r->json_schema, r->json_schema_len};
   for (size_t i = 0; i < r->num_stop; i++) p->stop[i] = (tri_wire_str){r->stop[i].s, r->stop[i].len};
   for (size_t i = 0; i < r->num_stop_token_ids; i++) p->stop_token_ids[i] = r->stop_token_ids[i];
   struct tri_wire_bias *bias = r->num_logit_bias ? tri_arena_alloc(arena, r->num_logit_bias, sizeof *bias) : NULL;

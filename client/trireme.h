@@ -201,6 +201,10 @@ typedef struct trireme_request {
   const char *json_schema;
   size_t json_schema_len; /* at most 256 KiB */
   bool json_object;
+  /* The texts around that JSON: `json_begin`, one text of JSON, up to json_most - 1 further ones after
+   * `json_separator` each, `json_end`. NULL: nothing; at most 256 bytes each. json_most: 0 is 1; at most 16. */
+  const char *json_begin, *json_separator, *json_end;
+  int64_t json_most;
 } trireme_request;
 #define TRIREME_UNSET INT64_MIN
 

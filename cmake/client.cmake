@@ -29,7 +29,7 @@ tri_library(tri_cli DIRS client/cli LINK libtrireme tri_wire tri_base_text)
 if(TARGET tri_jinja)
   # Prompts of chats, and answers taken apart; a library, so that tests can link it.
   tri_library(tri_chat DIRS client/chat LINK tri_jinja tri_tokenizer)
-  tri_library(tri_openai DIRS client/openai LINK libtrireme tri_chat)
+  tri_library(tri_openai DIRS client/openai LINK libtrireme tri_chat tri_grammar)
 else()
   tri_library(tri_openai FILES client/openai/error.c client/openai/logprobs.c LINK libtrireme tri_base_text)
 endif()

@@ -20,10 +20,11 @@ typedef struct tri_core_text {
   tri_wire_str text, pair; /* pair.s NULL: it is no pair */
   const uint32_t *ids;     /* with text.s NULL: there are tokens already, which are what comes of it */
   size_t num_ids;
-  tri_wire_str schema; /* that an answer must fit: refused here where it cannot be kept; NULL: none */
-  bool special;        /* with the special tokens of the tokenizer's template, as a pair always is */
-  size_t truncate_to;  /* with more tokens it loses its end, and has the special ones in any case; 0: it is refused */
-  bool keep_end;       /* then it loses its beginning, and has the special ones if it is to have any */
+  tri_wire_str schema;  /* that an answer must fit: refused here where it cannot be kept; NULL: none */
+  tri_wire_frame frame; /* around it */
+  bool special;         /* with the special tokens of the tokenizer's template, as a pair always is */
+  size_t truncate_to;   /* with more tokens it loses its end, and has the special ones in any case; 0: it is refused */
+  bool keep_end;        /* then it loses its beginning, and has the special ones if it is to have any */
 } tri_core_text;
 
 /* Why a replica is lost. */

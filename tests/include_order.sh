@@ -76,6 +76,7 @@ check() {
       folder("client/chat", "base/ text/tokenizer/ text/jinja/jinja.h client/chat/")
       below = "base/ comm/wire/ client/trireme.h"
       folder("client/openai", below " text/tokenizer/ client/chat/ client/openai/")
+      rule("client/openai/tool_choice.c", below " text/tokenizer/ client/chat/ client/openai/ runtime/grammar/") # what cannot be kept is refused
       below = below " client/cli/"
       folder("client/cli", below)
       folder("client/cmd", below " text/tokenizer/ client/openai/ client/cmd/")

@@ -68,6 +68,23 @@ bool chat_calls_by_name(const char *name, chat_calls *out) {
   return false;
 }
 
+const char *chat_calls_name(chat_calls calls) { return markers[calls].name; }
+
+const chat_call_frame *chat_calls_frame(chat_calls calls) {
+  static const chat_call_frame hermes = {.begin = "<tool_call>\n",
+                                         .separator = "\n</tool_call>\n<tool_call>\n",
+                                         .end = "\n</tool_call>",
+                                         .begin_in_reasoning = "</think>\n\n<tool_call>\n",
+                                         .arguments = "arguments"},
+                               llama = {.begin = "",
+                                        .separator = "; ",
+                                        .end = "",
+                                        .begin_in_reasoning = "</think>\n\n",
+                                        .arguments = "parameters"};
+  if (calls == CHAT_CALLS_HERMES) return &hermes;
+  return calls == CHAT_CALLS_LLAMA ? &llama : NULL;
+}
+
 void chat_calls_names(char out[CHAT_CALLS_NAMES]) {
   size_t used = 0;
   out[0] = '\0';

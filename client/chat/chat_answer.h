@@ -67,6 +67,17 @@ bool chat_answer_calls(const chat_answer *a);
 
 /* "hermes", ...; false: there is no such form. */
 bool chat_calls_by_name(const char *name, chat_calls *out);
+const char *chat_calls_name(chat_calls calls);
+
+/* How an answer of nothing but calls is written: `begin`, an object, further ones after `separator` each, `end`. */
+typedef struct chat_call_frame {
+  const char *begin, *separator, *end;
+  const char *begin_in_reasoning; /* where the prompt ends in reasoning */
+  const char *arguments;          /* the object's key of them, after `name` */
+} chat_call_frame;
+/* NULL: calls of this form are no JSON between texts, or have markers that are no text. */
+const chat_call_frame *chat_calls_frame(chat_calls calls);
+
 enum { CHAT_CALLS_NAMES = 128 };
 /* Writes the names of all forms but none, with commas between them. */
 void chat_calls_names(char out[CHAT_CALLS_NAMES]);

@@ -77,6 +77,7 @@ tri_status submit_chat_parse(submit_chat *chat, const cli_request *defaults, con
   s->calls = q->calls;
   s->in_reasoning = prompt.opens_reasoning;
   s->in_text = prompt.in_text;
+  oai_chat_begin_answer(q, &chat->model, prompt.opens_reasoning);
   return TRI_OK;
 }
 

@@ -159,6 +159,7 @@ static tri_status make_prompt(chat *s, tri_tokenizer_scratch *scratch, tri_error
   q->prompt.items[0] = (oai_input){.ids = prompt.ids, .num_ids = prompt.num};
   s->in_reasoning = prompt.opens_reasoning;
   s->in_text = prompt.in_text;
+  oai_chat_begin_answer(&s->q, s->model, prompt.opens_reasoning);
   return TRI_OK;
 }
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/json/json_writer.h"
+#include "client/openai/tool_choice.h"
 
 static tri_status refuse_second(const oai_completion_request *q, const char *field, tri_error *err) {
   if (!q->schema_field) return TRI_OK;
@@ -123,6 +124,8 @@ tri_status oai_take_schema(void *request, const oai_field *f, const tri_json *v,
 const char *oai_answer_format_param(const oai_completion_request *q, const char *field, char out[OAI_PARAM_BYTES]) {
   static const char own[] = "constraint";
   if (!q->schema_field || strncmp(field, own, sizeof own - 1) != 0) return field;
+  if (!strcmp(q->schema_field, "tool_choice"))
+    return oai_tool_choice_param(q, field + sizeof own - 1, out, OAI_PARAM_BYTES);
   snprintf(out, OAI_PARAM_BYTES, "%s%s", q->schema_field, field + sizeof own - 1);
   return out;
 }

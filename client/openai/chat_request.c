@@ -6,6 +6,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "client/openai/tool_choice.h"
+
 enum { MAX_TOP = 20 };
 
 static tri_status take_modalities(void *request, const oai_field *f, const tri_json *v, tri_error *err) {
@@ -58,14 +60,14 @@ oai_prompt_options oai_chat_prompt(const oai_chat_fields *f, uint64_t most_ids) 
                               .most_ids = most_ids};
 }
 
-static tri_status no_parser(const oai_model *model, tri_error *err) {
+static tri_status no_parser(const oai_model *model, const oai_tool_choice *choice, tri_error *err) {
   char names[CHAT_CALLS_NAMES];
   chat_calls_names(names);
   return tri_fail(
       err, TRI_UNSUPPORTED, "tool_choice",
-      "tool_choice \"auto\" needs a parser of calls: start the gateway with --tool-parser NAME (%s), or send "
+      "tool_choice %s needs a parser of calls: start the gateway with --tool-parser NAME (%s), or send "
       "tool_choice \"none\"%s",
-      names,
+      oai_tool_choice_word(choice), names,
       model->ignores_tools ? "; the model's chat template ignores tools: --chat-template FILE gives another one" : "");
 }
 
@@ -78,28 +80,29 @@ static tri_status note_ignored_tools(const oai_model *model, oai_ignored *ignore
                   "one");
 }
 
-/* Calls can be looked for, but not be forced. */
 static tri_status check_tools(oai_chat_request *q, const oai_model *model, oai_ignored *ignored, tri_error *err) {
   bool has_tools = tri_json_size(q->chat.tools) > 0;
-  const char *choice = tri_json_as_str(q->tool_choice, NULL);
-  if (q->tool_choice && !choice)
-    return tri_fail(err, TRI_UNSUPPORTED, "tool_choice",
-                    "tool_choice cannot name a function: the answer cannot be forced to call it");
-  if (!choice) choice = "auto";
-  if (!strcmp(choice, "none")) return TRI_OK;
-  if (!strcmp(choice, "required"))
-    return tri_fail(err, TRI_UNSUPPORTED, "tool_choice",
-                    "tool_choice \"required\" is not supported: the answer cannot be forced to call a function");
-  if (strcmp(choice, "auto") != 0)
-    return tri_fail(err, TRI_INVALID_ARGUMENT, "tool_choice", "tool_choice must be \"auto\" or \"none\"");
-  if (!has_tools) return TRI_OK;
-  if (model->calls == CHAT_CALLS_NONE) return no_parser(model, err);
-  if (!q->parallel_tool_calls)
+  oai_tool_choice choice;
+  TRI_CHECK(oai_tool_choice_read(q->tool_choice, &choice, err));
+  bool is_forced = choice.kind == OAI_CHOICE_REQUIRED || choice.kind == OAI_CHOICE_NAMED;
+  if (choice.kind == OAI_CHOICE_NONE || (!has_tools && !is_forced)) return TRI_OK;
+  if (!has_tools)
+    return tri_fail(err, TRI_INVALID_ARGUMENT, "tool_choice",
+                    "tool_choice %s asks for a call, and tools has no function", oai_tool_choice_word(&choice));
+  if (model->calls == CHAT_CALLS_NONE) return no_parser(model, &choice, err);
+  if (!q->parallel_tool_calls && !is_forced)
     return tri_fail(err, TRI_UNSUPPORTED, "parallel_tool_calls",
-                    "parallel_tool_calls false is not supported: the answer cannot be kept from a second call");
+                    "parallel_tool_calls false is supported with tool_choice \"required\" or by name alone: another "
+                    "answer cannot be kept from a second call");
   TRI_CHECK(note_ignored_tools(model, ignored, err));
+  if (is_forced) TRI_CHECK(oai_tool_choice_force(q, &choice, model, err));
   q->calls = true;
   return TRI_OK;
+}
+
+void oai_chat_begin_answer(oai_chat_request *q, const oai_model *model, bool in_reasoning) {
+  const chat_call_frame *frame = chat_calls_frame(model->calls);
+  if (q->c.r.json_begin && frame && in_reasoning) q->c.r.json_begin = frame->begin_in_reasoning;
 }
 
 static tri_status check_logprobs(oai_chat_request *q, tri_error *err) {

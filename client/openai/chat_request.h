@@ -46,4 +46,7 @@ void oai_chat_request_free(oai_chat_request *q);
  * does. */
 uint64_t oai_chat_most_ids(const oai_chat_request *q, uint64_t max_model_len);
 
+/* The prompt is made: an answer that must call a tool first ends the reasoning in which the prompt leaves it. */
+void oai_chat_begin_answer(oai_chat_request *q, const oai_model *model, bool in_reasoning);
+
 #endif

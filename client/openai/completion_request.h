@@ -28,6 +28,7 @@ typedef struct oai_completion_request {
   tri_buf texts; /* of oai_completion_keep */
   tri_buf schema;
   const char *schema_field; /* by which that came, or the wish for a JSON object; NULL: by none. A constant */
+  size_t first_tool;        /* of a schema of calls: the number of the first tool in it */
 } oai_completion_request;
 
 /* Fields that both endpoints have, of a structure that begins with a oai_completion_request. */

@@ -30,6 +30,8 @@ enum {
   TRI_WIRE_MAX_LOGIT_BIAS = 512,
   TRI_WIRE_MAX_ALLOWED_IDS = 131072,
   TRI_WIRE_MAX_CONSTRAINT = 256 << 10, /* bytes */
+  TRI_WIRE_MAX_FRAME_TEXT = 256,       /* bytes of each text around its JSON */
+  TRI_WIRE_MAX_FRAME_MOST = 16,        /* texts of JSON */
   TRI_WIRE_MAX_LOGPROBS = 20,
   TRI_WIRE_MAX_TOKEN_TEXT = 1024, /* bytes of a token's text next to its logprob; longer ones are cut */
   TRI_WIRE_MAX_N = 64,
@@ -91,9 +93,17 @@ typedef enum tri_constraint_kind {
   TRI_CONSTRAINT_KINDS
 } tri_constraint_kind;
 
+/* The texts around the JSON of an answer: `begin`, a text of JSON, up to `most` - 1 further ones after `separator`
+ * each, `end`. */
+typedef struct tri_wire_frame {
+  tri_wire_str begin, separator, end; /* absent: nothing */
+  uint32_t most;                      /* 0 is 1 */
+} tri_wire_frame;
+
 typedef struct tri_wire_constraint {
   tri_constraint_kind kind;
   tri_wire_str text; /* the schema, as JSON; of an object absent */
+  tri_wire_frame frame;
 } tri_wire_constraint;
 
 #define TRI_SAMPLING_MEMBER_(context, type, name, option, least, most, def, absent, sampler, help)                     \
@@ -127,6 +137,11 @@ typedef struct tri_sampling {
 
 /* Checks how many ids there are that alone may come. */
 tri_status tri_sampling_check_allowed(size_t num, tri_error *err);
+/* Returns how many bytes a constraint's texts have together. */
+size_t tri_wire_constraint_bytes(const tri_wire_constraint *c);
+/* Copies a constraint's texts into one block, for tri_free, and has it point there. NULL: no memory is left. */
+char *tri_wire_constraint_own(tri_wire_constraint *c);
+bool tri_wire_constraint_is_same(const tri_wire_constraint *a, const tri_wire_constraint *b);
 /* Checks whether a constraint has a meaning with a request's other fields: names the first with which it has none. */
 tri_status tri_sampling_check_constraint(const tri_sampling *s, tri_error *err);
 /* Checks whether a beam search can do what is asked of it: names the first field with which it has no meaning. */

@@ -5,6 +5,8 @@
 
 #include <string.h>
 
+#include "comm/wire/constraint.h"
+
 enum { MOST_BIAS = 100 };
 
 #define LIMIT(context, type, name_, option, least, most, def, absent, sampler, help_)                                  \
@@ -43,7 +45,7 @@ void tri_sampling_init(tri_sampling *s) {
   s->logit_bias = NULL;
   s->allowed_token_ids = NULL;
   s->num_allowed_token_ids = 0;
-  s->constraint = (tri_wire_constraint){TRI_CONSTRAINT_NONE, {NULL, 0}};
+  s->constraint = (tri_wire_constraint){.kind = TRI_CONSTRAINT_NONE};
 }
 
 /* ---- logprobs ---- */
@@ -257,7 +259,7 @@ static tri_status read_constraint_text(tri_unpacker *d, const tri_value *v, tri_
 static tri_status check_whole(const tri_wire_constraint *c, tri_error *err) {
   if (c->kind == TRI_CONSTRAINT_NONE)
     return tri_fail(err, TRI_INVALID_ARGUMENT, "constraint", "constraint has no kind");
-  if ((c->kind == TRI_CONSTRAINT_JSON_SCHEMA) == (c->text.s != NULL)) return TRI_OK;
+  if ((c->kind == TRI_CONSTRAINT_JSON_SCHEMA) == (c->text.s != NULL)) return tri_wire_frame_check(&c->frame, err);
   return tri_fail(err, TRI_INVALID_ARGUMENT, "constraint", "%s of constraint has %s text", constraint_kinds[c->kind],
                   c->text.s ? "a" : "no");
 }
@@ -268,22 +270,27 @@ static tri_status read_constraint(tri_unpacker *d, const tri_field *f, tri_unpac
   if (v->kind != TRI_V_MAP) return tri_read_wrong(d, "constraint", "a map with kind and text", v);
   for (uint32_t i = 0; i < v->count; i++) {
     tri_value key, x;
+    bool known;
     if (!tri_unpack_next(u, &key) || !tri_unpack_next(u, &x)) return TRI_CORRUPT;
+    TRI_CHECK(tri_wire_frame_take(d, &key, &x, &c->frame, &known));
+    if (known) continue;
     if (is_text(&key, "kind"))
       TRI_CHECK(read_constraint_kind(d, &x, c));
     else if (is_text(&key, "text"))
       TRI_CHECK(read_constraint_text(d, &x, c));
     else
-      return tri_fail(d->err, TRI_UNKNOWN_FIELD, "constraint", "constraint has a key that is neither kind nor text");
+      return tri_fail(d->err, TRI_UNKNOWN_FIELD, "constraint",
+                      "constraint has a key that is none of kind, text, begin, separator, end and most");
   }
   return check_whole(c, d->err);
 }
 
 static void write_constraint(tri_pack *p, const void *at) {
   const tri_wire_constraint *c = &((const tri_sampling *)at)->constraint;
-  tri_pack_map(p, c->text.s ? 2 : 1);
+  tri_pack_map(p, (c->text.s ? 2 : 1) + tri_wire_frame_members(&c->frame));
   tri_pack_lit(p, "kind");
   tri_pack_str(p, constraint_kinds[c->kind], strlen(constraint_kinds[c->kind]));
+  tri_wire_frame_write(p, &c->frame);
   if (!c->text.s) return;
   tri_pack_lit(p, "text");
   tri_pack_str(p, c->text.s, c->text.len);

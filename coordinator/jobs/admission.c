@@ -154,7 +154,7 @@ size_t admission_message_bytes(const job *j) {
   enum { NAMES_AND_NUMBERS = 16 << 10, BIAS = 16 };
   const tri_sampling *s = &j->sampling;
   size_t bytes = NAMES_AND_NUMBERS + j->salt_len + (size_t)s->num_logit_bias * BIAS;
-  bytes += (j->num_prompt + s->num_allowed_token_ids) * sizeof(uint32_t) + s->constraint.text.len;
+  bytes += (j->num_prompt + s->num_allowed_token_ids) * sizeof(uint32_t) + tri_wire_constraint_bytes(&s->constraint);
   for (int i = 0; i < s->num_stop; i++) bytes += s->stop[i].len;
   return j->external_id ? bytes + strlen(j->external_id) : bytes;
 }

@@ -103,7 +103,7 @@ size_t job_bytes(const job *j) {
   bytes += j->external_id ? block_bytes(strlen(j->external_id) + 1) : 0;
   bytes += block_bytes((size_t)j->sampling.num_logit_bias * sizeof *j->bias);
   bytes += block_bytes(j->sampling.num_allowed_token_ids * sizeof *j->allowed);
-  bytes += block_bytes(j->sampling.constraint.text.len);
+  bytes += block_bytes(tri_wire_constraint_bytes(&j->sampling.constraint));
   bytes += j->embed ? block_bytes(sizeof *j->embed) : 0;
   for (int64_t i = 0; i < j->sampling.n; i++) bytes += choice_bytes(&j->choices[i]);
   return bytes;

@@ -97,7 +97,7 @@ typedef struct job {
   char *stop_text;       /* NULL: no stop strings */
   struct tri_wire_bias *bias;
   uint32_t *allowed;
-  char *constraint; /* the text of the sampling's */
+  char *constraint; /* the texts of the sampling's */
   size_t longest_stop;
   char *salt; /* of the caches; NULL: none */
   size_t salt_len;

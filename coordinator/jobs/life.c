@@ -53,13 +53,11 @@ static void apply_defaults(const tri_model_config *m, tri_sampling *s) {
  * queued. In a restart (c->restoring) the same path makes the jobs of the journal: checks that depend on the moment are
  * left out, as those jobs have been accepted. */
 
-/* Takes a schema out of the message's memory. */
+/* Takes a schema, and what stands around it, out of the message's memory. */
 static bool own_constraint(job *j) {
-  tri_wire_str *text = &j->sampling.constraint.text;
-  if (!text->s) return true;
-  if (!(j->constraint = tri_strndup(text->s, text->len))) return false;
-  text->s = j->constraint;
-  return true;
+  tri_wire_constraint *c = &j->sampling.constraint;
+  if (c->kind == TRI_CONSTRAINT_NONE) return true;
+  return (j->constraint = tri_wire_constraint_own(c));
 }
 
 /* Takes stop strings, biases and allowed ids out of the message's memory. */
@@ -105,7 +103,7 @@ static size_t bytes_of(const tri_submit *s) {
   n += block_bytes(s->cache_salt.len) + block_bytes(s->external_id.len);
   n += block_bytes((size_t)s->sampling.num_logit_bias * sizeof *s->sampling.logit_bias);
   n += block_bytes(s->sampling.num_allowed_token_ids * sizeof *s->sampling.allowed_token_ids);
-  n += block_bytes(s->sampling.constraint.text.len);
+  n += block_bytes(tri_wire_constraint_bytes(&s->sampling.constraint));
   for (int i = 0; i < s->sampling.num_stop; i++) stops += s->sampling.stop[i].len;
   return n + block_bytes(stops);
 }
@@ -269,7 +267,10 @@ static tri_core_text text_of(const tri_core *c, const tri_peer *from, const job 
                         .special = s->add_special_tokens,
                         .ids = s->token_ids,
                         .num_ids = s->num_token_ids};
-  if (constraint->kind == TRI_CONSTRAINT_JSON_SCHEMA && !c->restoring) text.schema = constraint->text;
+  if (constraint->kind == TRI_CONSTRAINT_JSON_SCHEMA && !c->restoring) {
+    text.schema = constraint->text;
+    text.frame = constraint->frame;
+  }
   if (embed) text.pair = embed->text_pair;
   if (embed && embed->truncate) text.truncate_to = admission_most_tokens(c);
   if (embed || !s->sampling.truncate) return text;
@@ -484,7 +485,7 @@ static void end_job(tri_core *c, int64_t now, job *j) {
   j->sampling.num_allowed_token_ids = 0;
   tri_free(j->constraint);
   j->constraint = NULL;
-  j->sampling.constraint = (tri_wire_constraint){TRI_CONSTRAINT_NONE, {NULL, 0}};
+  j->sampling.constraint = (tri_wire_constraint){.kind = TRI_CONSTRAINT_NONE};
   j->state = JOB_ENDED;
   j->ended_ns = now;
   job_retire(c, j);

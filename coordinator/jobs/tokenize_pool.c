@@ -125,8 +125,12 @@ static tri_status encode(const tri_tokenize_pool *p, tri_tokenizer_scratch *scra
 static bool keeps_schema(tri_tokenized *r) {
   tri_net *net;
   tri_error err = {0};
+  const tri_wire_frame *f = &r->in.frame;
+  const tri_schema_frame frame = {f->begin.s,       f->separator.s, f->end.s,          f->begin.len,
+                                  f->separator.len, f->end.len,     f->most + !f->most};
+  const tri_schema_options options = {.frame = &frame};
   if (!r->in.schema.s) return true;
-  tri_status st = tri_schema_compile_text(r->in.schema.s, r->in.schema.len, NULL, &net, &err);
+  tri_status st = tri_schema_compile_text(r->in.schema.s, r->in.schema.len, &options, &net, &err);
   if (st == TRI_OK) {
     tri_net_destroy(net);
     return true;
@@ -228,6 +232,7 @@ static tri_wire_str copy_text(char **at, tri_wire_str s) {
 tri_status tri_tokenize_pool_push(tri_tokenize_pool *p, uint64_t job, const tri_core_text *t) {
   static const tri_peer nobody;
   size_t texts = t->text.len + t->pair.len + t->schema.len, ids = t->text.s ? 0 : t->num_ids * sizeof *t->ids;
+  texts += t->frame.begin.len + t->frame.separator.len + t->frame.end.len;
   tri_tokenized *r = tri_malloc(sizeof *r + ids + texts, 1); /* all came in one message */
   if (!r) return TRI_NO_MEMORY;
   memset(r, 0, sizeof *r);
@@ -240,6 +245,9 @@ tri_status tri_tokenize_pool_push(tri_tokenize_pool *p, uint64_t job, const tri_
   r->in.text = copy_text(&at, t->text);
   r->in.pair = copy_text(&at, t->pair);
   r->in.schema = copy_text(&at, t->schema);
+  r->in.frame.begin = copy_text(&at, t->frame.begin);
+  r->in.frame.separator = copy_text(&at, t->frame.separator);
+  r->in.frame.end = copy_text(&at, t->frame.end);
   pthread_mutex_lock(&p->lock);
   tri_status st = enqueue(p, t->from ? t->from : &nobody, r);
   pthread_cond_signal(&p->work);

@@ -315,6 +315,22 @@ static bool learn_never(schema_maker *m) {
   return learned;
 }
 
+/* Makes the rule of a text of JSON that of the whole answer. Its count is of separators. */
+static uint32_t frame_rule(const schema_maker *m, uint32_t text) {
+  const tri_schema_frame *f = m->options.frame;
+  if (!f) return text;
+  uint32_t rule = tri_net_add_rule(m->net, f->most - 1);
+  uint32_t before = tri_net_add_bytes(m->net, tri_net_first_state(m->net, rule), f->begin, f->begin_len, TRI_NET_ANY);
+  uint32_t behind = tri_net_add_state(m->net, rule);
+  tri_net_add_call(m->net, before, text, behind, TRI_NET_ANY);
+  tri_net_set_final(m->net, tri_net_add_bytes(m->net, behind, f->end, f->end_len, TRI_NET_ANY), 0);
+  if (f->most == 1) return rule;
+  const tri_net_count next = {tri_net_add_range(m->net, 0, f->most - 2), TRI_NET_ADD, 0};
+  tri_net_add_step(m->net, tri_net_add_bytes(m->net, behind, f->separator, f->separator_len, next), before,
+                   TRI_NET_ANY);
+  return rule;
+}
+
 /* An object must know of its properties' values whether anything fits them: after a comma a key must be able to come.
  * Of a schema that refers to itself the finished network tells it first, and the next round makes use of it. */
 static tri_status compile_rounds(schema_maker *m) {
@@ -328,7 +344,7 @@ static tri_status compile_rounds(schema_maker *m) {
     TRI_CHECK(rule_of(m, &whole, &rule, &is_never));
     if (is_never) return tri_fail(m->err, TRI_INVALID_ARGUMENT, "", "nothing fits it");
     TRI_CHECK(schema_work(m, 0));
-    TRI_CHECK(tri_net_finish(m->net, rule, m->err));
+    TRI_CHECK(tri_net_finish(m->net, frame_rule(m, rule), m->err));
   } while (learn_never(m));
   return TRI_OK;
 }
@@ -337,6 +353,10 @@ tri_status tri_schema_compile(const tri_json *schema, const tri_schema_options *
                               tri_error *err) {
   schema_maker m = {.root = schema, .at = schema, .err = err, .rule_of = rule_of};
   if (options) m.options = *options;
+  const tri_schema_frame *f = m.options.frame;
+  if (f && (f->most < 1 || f->most > TRI_SCHEMA_MAX_TEXTS || (f->most > 1 && !f->separator_len)))
+    return tri_fail(err, TRI_INVALID_ARGUMENT, "", "a frame of %u texts of JSON, or of several without a separator",
+                    f->most);
   m.most_work = m.options.most_work ? m.options.most_work : TRI_SCHEMA_MAX_WORK;
   tri_status st = tri_arena_create(ARENA, &m.arena);
   if (st == TRI_OK) st = compile_rounds(&m);

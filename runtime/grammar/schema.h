@@ -20,9 +20,19 @@ enum {
   TRI_SCHEMA_MAX_WORK = 6000000,     /* steps of the compiler, of some 10 ns each: a schema can ask for any number */
 };
 
+enum { TRI_SCHEMA_MAX_TEXTS = 64 }; /* of a frame */
+
+/* The texts around those of JSON: `begin`, one of JSON, further ones after `separator` each, `end`. */
+typedef struct tri_schema_frame {
+  const char *begin, *separator, *end; /* not NUL-terminated; NULL without bytes is fine */
+  size_t begin_len, separator_len, end_len;
+  uint32_t most; /* texts of JSON, 1 to TRI_SCHEMA_MAX_TEXTS; a separator that may come has bytes */
+} tri_schema_frame;
+
 typedef struct tri_schema_options {
   bool no_white_space;
-  uint64_t most_work; /* 0: TRI_SCHEMA_MAX_WORK */
+  const tri_schema_frame *frame; /* NULL: one text of JSON and nothing around it. Each fits the schema */
+  uint64_t most_work;            /* 0: TRI_SCHEMA_MAX_WORK */
 } tri_schema_options;
 
 /* schema: of a document that may go once this returns. *out: tri_net_destroy. Errors: TRI_UNSUPPORTED,

@@ -217,6 +217,7 @@ def check_refused():
             fail("%s is answered with %d %s" % (body, status, answer))
 
 
-check_refused()
-check_chat()
-check_answers()
+if __name__ == "__main__":
+    check_refused()
+    check_chat()
+    check_answers()

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Answers that fit a JSON Schema, of a cluster with the options given: over HTTP (constrained.py), and by `trireme submit`.
+# Answers that fit a JSON Schema, of a cluster with the options given: over HTTP (constrained.py, and calls: forced_calls.py), and by `trireme submit`.
 # Usage: constrained.sh AT_ONCE OPTION...    EXPERTS=N: of a model with so many experts
 here=$(dirname "$0")
 . "$here/lib.sh"
@@ -12,13 +12,14 @@ if [ -n "${EXPERTS-}" ]; then
   cp "$SRC/tests/models/abacus/chat_template.jinja" "$MODEL"
 fi
 
-start_up --http 127.0.0.1:0 --deterministic --threads 1 --max-model-len 512 --max-num-seqs 256 "$@"
+start_up --http 127.0.0.1:0 --deterministic --threads 1 --max-model-len 512 --max-num-seqs 256 --tool-parser hermes "$@"
 has_url() {
   url=$(sed -n 's/.* gateway: \(http:\/\/127.0.0.1:[0-9]*\)$/\1/p' "$RUN/log" | tail -n 1)
   [ -n "$url" ]
 }
 until_holds "the gateway does not say where it is" has_url
 python3 "$here/constrained.py" "$url" "$at_once" || fail "over HTTP"
+python3 "$here/forced_calls.py" "$url" 0 || fail "calls that are forced"
 
 echo '{"type": "object", "properties": {"a": {"type": "integer", "minimum": 10, "maximum": 99}}, "required": ["a"]}' >"$RUN/schema.json"
 "$BIN/trireme" submit --json-schema "$RUN/schema.json" --max-tokens 60 --seed 3 "37+48=" >"$RUN/out" || fail "--json-schema"

@@ -179,9 +179,9 @@ START_TEST(calls) {
        .json = "{'...':0,'choices':[{'...':0,'message':{'...':0,'content':'/Look: <tool_call>.*/'},"
                "'finish_reason':'stop'}]}"},
       {.path = PATH,
-       .body = "{" TOOLS ",'tool_choice':'required'}",
+       .body = "{" TOOLS ",'tool_choice':'required','response_format':{'type':'json_object'}}",
        .status = 400,
-       .json = ERROR("unsupported", "'tool_choice'")},
+       .json = ERROR("invalid_argument", "'tool_choice'")},
   };
   expect_list(s, list);
 }

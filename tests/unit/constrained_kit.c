@@ -18,9 +18,9 @@ static const char *const texts[] = {
     ", ",   "],",   "]}",  ", \"", "bcd",  "}}", "\xc3", "\xa9", "\xc3\xa9", "\": \"", "abcdefghijkl"};
 
 static const tri_wire_constraint wires[CONSTRAINED_KINDS] = {
-#define SCHEMA(text)                                                                                                   \
+#define SCHEMA(schema)                                                                                                 \
   {                                                                                                                    \
-    TRI_CONSTRAINT_JSON_SCHEMA, { text, sizeof text - 1 }                                                              \
+    .kind = TRI_CONSTRAINT_JSON_SCHEMA, .text = { schema, sizeof schema - 1 }                                          \
   }
     SCHEMA("{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"string\",\"maxLength\":4},"
            "\"b\":{\"type\":\"integer\",\"minimum\":0,\"maximum\":120}},\"required\":[\"a\"]}"),
@@ -28,7 +28,7 @@ static const tri_wire_constraint wires[CONSTRAINED_KINDS] = {
     SCHEMA("{\"type\":\"array\",\"items\":{\"type\":[\"boolean\",\"null\"]},\"maxItems\":3}"),
     SCHEMA("{\"type\":\"integer\"}"),
     SCHEMA("{\"type\":\"string\"}"),
-    {TRI_CONSTRAINT_JSON_OBJECT, {NULL, 0}},
+    {.kind = TRI_CONSTRAINT_JSON_OBJECT},
     SCHEMA("{\"type\":\"object\",\"properties\":{\"a\":{\"$ref\":\"#\"},\"b\":{\"const\":1}}}"),
 #undef SCHEMA
 };
@@ -68,9 +68,13 @@ void constrained_source_close(constrained_source *s) {
 
 void constrained_walk_begin(constrained_walk *w, const tri_wire_constraint *wire) {
   tri_error err = {0};
+  const tri_wire_frame *f = &wire->frame;
+  const tri_schema_frame frame = {f->begin.s,       f->separator.s, f->end.s,          f->begin.len,
+                                  f->separator.len, f->end.len,     f->most + !f->most};
+  const tri_schema_options options = {.frame = &frame};
   tri_status st = wire->kind == TRI_CONSTRAINT_JSON_OBJECT
-                      ? tri_schema_any_object(NULL, &w->net, &err)
-                      : tri_schema_compile_text(wire->text.s, wire->text.len, NULL, &w->net, &err);
+                      ? tri_schema_any_object(&options, &w->net, &err)
+                      : tri_schema_compile_text(wire->text.s, wire->text.len, &options, &w->net, &err);
   ck_assert_msg(st == TRI_OK, "%s: %s", err.field, err.message);
   ck_assert_int_eq(tri_configs_create(w->net, 16 << 20, &w->configs), TRI_OK);
   w->at = tri_configs_begin(w->configs);

@@ -134,7 +134,8 @@ START_TEST(test_no_token) {
   struct sim *s = sim_create(&c, 3);
   s->cfg.jobs = 1;
   struct request *r = request_init(s, 0, 3, 30, 1);
-  r->assign.sampling.constraint = (tri_wire_constraint){TRI_CONSTRAINT_JSON_SCHEMA, {text, sizeof text - 1}};
+  r->assign.sampling.constraint =
+      (tri_wire_constraint){.kind = TRI_CONSTRAINT_JSON_SCHEMA, .text = {text, sizeof text - 1}};
   sim_arrive(s, r);
   bool told = false;
   for (int i = 0; i < 50 && !told; i++) {

@@ -85,6 +85,30 @@ static void draw_all(struct world *w, tri_constraint *c, const tri_wire_constrai
   for (int i = 0; i < CHOICES; i++) constrained_walk_end(&walks[i]);
 }
 
+/* What stands around the JSON is kept as well, also where its texts may go before the answers do. */
+START_TEST(test_frame) {
+  static const char schema[] = "{\"enum\":[12,true,[\"ab\"]]}";
+  struct world w;
+  open_world(&w);
+  ck_assert_int_eq(tri_mask_maker_start(w.maker), TRI_OK);
+  for (uint32_t most = 0; most <= 3; most++)
+    for (uint64_t seed = 0; seed < 10; seed++) {
+      char texts[] = "ab{xyz,}bcd";
+      const tri_wire_frame frame = {{texts, 3}, {texts + 3, 4}, {texts + 7, 4}, most};
+      const tri_wire_constraint wire = {TRI_CONSTRAINT_JSON_SCHEMA, {schema, sizeof schema - 1}, frame};
+      char gone[sizeof texts];
+      memcpy(gone, texts, sizeof gone);
+      tri_wire_constraint given = wire;
+      given.frame.begin.s = gone, given.frame.separator.s = gone + 3, given.frame.end.s = gone + 7;
+      tri_constraint *c = make(&w, &given, CHOICES);
+      memset(gone, 'z', sizeof gone);
+      draw_all(&w, c, &wire, seed);
+      tri_constraint_destroy(c);
+    }
+  close_world(&w);
+}
+END_TEST
+
 START_TEST(test_thread) {
   struct world w;
   open_world(&w);
@@ -221,7 +245,7 @@ START_TEST(test_no_grammar) {
   struct world w;
   open_world(&w);
   tri_wire_constraint wire = constrained_wire(0);
-  const tri_wire_constraint wrong = {TRI_CONSTRAINT_JSON_SCHEMA, {"{\"not\":{}}", 10}};
+  const tri_wire_constraint wrong = {.kind = TRI_CONSTRAINT_JSON_SCHEMA, .text = {"{\"not\":{}}", 10}};
   tri_constraint *bad = make(&w, &wrong, 2);
   tri_mask_maker_run(w.maker);
   ck_assert_int_eq(tri_constraint_look(bad, 1), TRI_MASK_NONE);
@@ -243,7 +267,7 @@ START_TEST(test_cache) {
   tri_error err = {0};
   open_world(&w);
   tri_wire_constraint one = constrained_wire(0), two = constrained_wire(1), object = constrained_wire(5);
-  tri_wire_constraint wrong = {TRI_CONSTRAINT_JSON_SCHEMA, {"{\"not\":{}}", 10}};
+  tri_wire_constraint wrong = {.kind = TRI_CONSTRAINT_JSON_SCHEMA, .text = {"{\"not\":{}}", 10}};
   ck_assert_int_eq(tri_grammar_cache_get(w.grammars.cache, &one, &a, NULL), TRI_OK);
   ck_assert_int_eq(tri_grammar_cache_get(w.grammars.cache, &one, &b, NULL), TRI_OK);
   ck_assert_ptr_eq(a, b);
@@ -311,6 +335,7 @@ Suite *suite_constraint(void) {
   TCase *t = tcase_create("all");
   tcase_set_timeout(t, 120);
   tcase_add_test(t, test_thread);
+  tcase_add_test(t, test_frame);
   tcase_add_test(t, test_ends_while_made);
   tcase_add_test(t, test_full_ring);
   tcase_add_test(t, test_begins_with_tokens);

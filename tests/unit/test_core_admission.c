@@ -53,7 +53,7 @@ START_TEST(test_refused_submits) {
   tri_core_tokenized(w->core, w->now, w->tokenize_job, TRI_NO_CAPACITY, NULL, 0, 0);
   expect_error(s, "no_capacity", "prompt");
   ck_assert_ptr_nonnull(strstr(s->message, "pattern of tokenizer.json"));
-  const tri_wire_constraint object = {TRI_CONSTRAINT_JSON_OBJECT, {NULL, 0}};
+  const tri_wire_constraint object = {.kind = TRI_CONSTRAINT_JSON_OBJECT};
   m = good, m.id = 20, m.submit.sampling.constraint = object, m.submit.sampling.num_beams = 2;
   refuse(w, &m, "unsupported", "constraint");
   static const uint32_t some[] = {1, 2};
@@ -81,7 +81,7 @@ START_TEST(test_schema) {
   struct world *w = world_create(1);
   start_replica(w, 0, 1, 1);
   tri_client_msg m = submit_msg(1);
-  m.submit.sampling.constraint = (tri_wire_constraint){TRI_CONSTRAINT_JSON_SCHEMA, {"{\"not\":1}", 9}};
+  m.submit.sampling.constraint = (tri_wire_constraint){.kind = TRI_CONSTRAINT_JSON_SCHEMA, .text = {"{\"not\":1}", 9}};
   struct stream *s = submit(w, "a", &m);
   ck_assert(w->tokenize_schema == 9 && w->tokenize_ids == m.submit.num_token_ids && !w->num_assigns && !s->accepted);
   tri_error why = {0};

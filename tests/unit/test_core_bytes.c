@@ -59,7 +59,7 @@ START_TEST(test_bytes_of_jobs) {
       m.submit.sampling.allowed_token_ids = allowed;
       m.submit.sampling.num_allowed_token_ids = 500;
     } else if (i / 3 % 2) {
-      m.submit.sampling.constraint = (tri_wire_constraint){TRI_CONSTRAINT_JSON_SCHEMA, {text, 9000}};
+      m.submit.sampling.constraint = (tri_wire_constraint){.kind = TRI_CONSTRAINT_JSON_SCHEMA, .text = {text, 9000}};
       w->tokenize_now = true; /* schemas are looked at by the tokenizer's threads */
       w->now_ids = ids;
       w->num_now_ids = m.submit.num_token_ids;

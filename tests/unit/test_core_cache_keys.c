@@ -107,14 +107,16 @@ END_TEST
 
 /* A constraint is a part of what was asked for, and so is each byte of a schema. */
 START_TEST(constraints_count) {
-  static const tri_wire_constraint others[] = {{TRI_CONSTRAINT_JSON_SCHEMA, {"{ }", 3}},
-                                               {TRI_CONSTRAINT_JSON_OBJECT, {NULL, 0}},
-                                               {TRI_CONSTRAINT_NONE, {NULL, 0}}};
+  static const tri_wire_constraint others[] = {
+      {.kind = TRI_CONSTRAINT_JSON_SCHEMA, .text = {"{}", 2}, .frame.end = {"x", 1}},
+      {.kind = TRI_CONSTRAINT_JSON_SCHEMA, .text = {"{ }", 3}},
+      {.kind = TRI_CONSTRAINT_JSON_OBJECT},
+      {.kind = TRI_CONSTRAINT_NONE}};
   struct world *w = world_create_caching(CACHE);
   tri_client_msg base = seeded();
   base.submit.sampling.num_allowed_token_ids = 0;
   base.submit.sampling.allowed_token_ids = NULL;
-  base.submit.sampling.constraint = (tri_wire_constraint){TRI_CONSTRAINT_JSON_SCHEMA, {"{}", 2}};
+  base.submit.sampling.constraint = (tri_wire_constraint){.kind = TRI_CONSTRAINT_JSON_SCHEMA, .text = {"{}", 2}};
   w->tokenize_now = true; /* schemas are looked at by the tokenizer's threads */
   w->now_ids = base.submit.token_ids;
   w->num_now_ids = base.submit.num_token_ids;

@@ -291,6 +291,56 @@ START_TEST(depth_of_branches_has_a_limit) {
 }
 END_TEST
 
+/* Up to three texts with what stands around them; the end and the separator may begin alike. */
+START_TEST(a_frame_is_around_texts) {
+  static const tri_schema_frame frame = {"<a>", "</a><a>", "</a>", 3, 7, 4, 3}, bare = {NULL, "; ", "", 0, 2, 0, 2},
+                                one = {"(", NULL, ")", 1, 0, 1, 1};
+  static const struct {
+    const tri_schema_frame *frame;
+    const char *answer;
+    bool fits;
+  } cases[] = {
+      {&frame, "<a>12</a>", true},
+      {&frame, "<a>12</a><a>true</a>", true},
+      {&frame, "<a>12</a><a>12</a><a>12</a>", true},
+      {&frame, "12", false},
+      {&frame, "<a>12</a><a>", false},
+      {&frame, "<a>12</a><a>12</a><a>12</a><a>12</a>", false},
+      {&frame, "<a>13</a>", false},
+      {&frame, "<a>12", false},
+      {&frame, "", false},
+      {&bare, "12", true},
+      {&bare, "12; true", true},
+      {&bare, "12; ", false},
+      {&bare, "12; true; 12", false},
+      {&one, "(true)", true},
+      {&one, "(true)(true)", false},
+      {&one, "(truetrue)", false},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    static const char schema[] = "{\"enum\":[12,true]}";
+    tri_net *net;
+    tri_error err = {0};
+    const tri_schema_options options = {.frame = cases[i].frame};
+    ck_assert_int_eq(tri_schema_compile_text(schema, sizeof schema - 1, &options, &net, &err), TRI_OK);
+    ck_assert_msg(takes(net, cases[i].answer) == cases[i].fits, "%s", cases[i].answer);
+    tri_net_destroy(net);
+  }
+}
+END_TEST
+
+START_TEST(frames_without_a_meaning_are_refused) {
+  static const tri_schema_frame frames[] = {
+      {"a", NULL, "b", 1, 0, 1, 2}, {"a", ";", "b", 1, 1, 1, 0}, {"", ";", "", 0, 1, 0, TRI_SCHEMA_MAX_TEXTS + 1}};
+  for (size_t i = 0; i < sizeof frames / sizeof *frames; i++) {
+    tri_net *net;
+    tri_error err = {0};
+    const tri_schema_options options = {.frame = &frames[i]};
+    ck_assert_int_eq(tri_schema_compile_text("{}", 2, &options, &net, &err), TRI_INVALID_ARGUMENT);
+  }
+}
+END_TEST
+
 Suite *suite_grammar_schema(void) {
   Suite *s = suite_create("grammar_schema");
   TCase *c = tcase_create("all");
@@ -303,6 +353,8 @@ Suite *suite_grammar_schema(void) {
   tcase_add_test(c, properties_are_found_by_a_table);
   tcase_add_test(c, a_long_key_is_no_recursion);
   tcase_add_test(c, depth_of_branches_has_a_limit);
+  tcase_add_test(c, a_frame_is_around_texts);
+  tcase_add_test(c, frames_without_a_meaning_are_refused);
   suite_add_tcase(s, c);
   return s;
 }

@@ -78,6 +78,28 @@ static void v_constraint(msgpack_packer *k, const char *kind, size_t len) { /* l
   if (len == SIZE_MAX) return;
   put_word(k, "text"), msgpack_pack_str(k, len), msgpack_pack_str_body(k, text, len);
 }
+static void v_frame(msgpack_packer *k, const char *key, size_t len) { /* len SIZE_MAX: a number */
+  static char text[257];
+  msgpack_pack_map(k, 2), put_word(k, "kind"), put_word(k, "json_object"), put_word(k, key);
+  if (len == SIZE_MAX)
+    msgpack_pack_int(k, 2);
+  else
+    msgpack_pack_str(k, len), msgpack_pack_str_body(k, text, len);
+}
+static void v_begin(msgpack_packer *k) { v_frame(k, "begin", 256); }
+static void v_begin_long(msgpack_packer *k) { v_frame(k, "begin", 257); }
+static void v_begin_2(msgpack_packer *k) { v_frame(k, "begin", SIZE_MAX); }
+static void v_separator_long(msgpack_packer *k) { v_frame(k, "separator", 257); }
+static void v_end_long(msgpack_packer *k) { v_frame(k, "end", 257); }
+static void v_most_text(msgpack_packer *k) { v_frame(k, "most", 1); }
+static void v_most_alone(msgpack_packer *k) { v_frame(k, "most", SIZE_MAX); }
+static void v_most(msgpack_packer *k, int most) {
+  msgpack_pack_map(k, 3), put_word(k, "kind"), put_word(k, "json_object"), put_word(k, "separator"), put_word(k, ",");
+  put_word(k, "most"), msgpack_pack_int(k, most);
+}
+static void v_most_0(msgpack_packer *k) { v_most(k, 0); }
+static void v_most_16(msgpack_packer *k) { v_most(k, 16); }
+static void v_most_17(msgpack_packer *k) { v_most(k, 17); }
 static void v_schema(msgpack_packer *k) { v_constraint(k, "json_schema", 256 << 10); }
 static void v_schema_long(msgpack_packer *k) { v_constraint(k, "json_schema", (256 << 10) + 1); }
 static void v_schema_none(msgpack_packer *k) { v_constraint(k, "json_schema", SIZE_MAX); }
@@ -167,6 +189,16 @@ static const refusal refusals[] = {
     {"constraint", v_schema_long, TRI_TOO_LARGE, "constraint"},
     {"constraint", v_schema_none, BAD, "constraint"},
     {"constraint", v_object_text, BAD, "constraint"},
+    {"constraint", v_begin, TRI_OK, ""},
+    {"constraint", v_begin_long, TRI_TOO_LARGE, "constraint"},
+    {"constraint", v_begin_2, BAD, "constraint"},
+    {"constraint", v_separator_long, TRI_TOO_LARGE, "constraint"},
+    {"constraint", v_end_long, TRI_TOO_LARGE, "constraint"},
+    {"constraint", v_most_text, BAD, "constraint"},
+    {"constraint", v_most_alone, BAD, "constraint"},
+    {"constraint", v_most_0, RANGE, "constraint"},
+    {"constraint", v_most_16, TRI_OK, ""},
+    {"constraint", v_most_17, RANGE, "constraint"},
     {"constraint", v_regex, BAD, "constraint"},
     {"constraint", v_kind_1, BAD, "constraint"},
     {"constraint", v_map0, BAD, "constraint"},

@@ -40,6 +40,7 @@ static void check_sampling(const tri_sampling *a, const tri_sampling *b, bool wi
   SAME_INT(constraint.text.len);
   ck_assert(!a->constraint.text.s == !b->constraint.text.s);
   if (a->constraint.text.len) ck_assert(!memcmp(a->constraint.text.s, b->constraint.text.s, a->constraint.text.len));
+  ck_assert(tri_wire_constraint_is_same(&a->constraint, &b->constraint));
   for (int i = 0; i < a->num_logit_bias; i++) {
     ck_assert_uint_eq(a->logit_bias[i].id, b->logit_bias[i].id);
     ck_assert_float_eq(a->logit_bias[i].bias, b->logit_bias[i].bias);

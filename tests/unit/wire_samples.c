@@ -77,7 +77,9 @@ void fill_submit(tri_submit *s) {
   static const uint32_t allowed[] = {50, 51, 4000000000u};
   p->allowed_token_ids = allowed;
   p->num_allowed_token_ids = 3;
-  p->constraint = (tri_wire_constraint){TRI_CONSTRAINT_JSON_SCHEMA, str("{\"type\":\"object\"}")};
+  p->constraint = (tri_wire_constraint){TRI_CONSTRAINT_JSON_SCHEMA,
+                                        str("{\"type\":\"object\"}"),
+                                        {str("<begin>"), str("<and>"), str("<end>"), TRI_WIRE_MAX_FRAME_MOST}};
   p->priority = -7;
   p->deadline_ms = 60000;
   p->truncate = -1;

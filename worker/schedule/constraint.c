@@ -26,7 +26,8 @@ struct tri_constraint {
   atomic_int refs;       /* the job's, and that of each mask that is being made */
   _Atomic int num_over;
   tri_grammar_source *source;
-  tri_wire_constraint wire; /* its text is owned */
+  tri_wire_constraint wire;
+  char *texts; /* of it */
   tri_grammar *grammar;
   tri_mask_maker *maker;
   size_t words; /* of 32 bits */
@@ -82,7 +83,7 @@ tri_status tri_constraint_create(tri_grammar_source *source, tri_mask_maker *mak
   c->prepare.run = prepare_task;
   c->wire = *job->wire;
   c->job.wire = &c->wire;
-  if (c->wire.text.s && !(c->wire.text.s = tri_strndup(job->wire->text.s, job->wire->text.len))) TRI_TRY(TRI_NO_MEMORY);
+  if (!(c->texts = tri_wire_constraint_own(&c->wire))) TRI_TRY(TRI_NO_MEMORY);
   if (!copy_ids(c) || !make_choices(c)) TRI_TRY(TRI_NO_MEMORY);
   *out = c;
   c = NULL;
@@ -98,7 +99,7 @@ void tri_constraint_destroy(tri_constraint *c) {
     tri_free(c->choices[i].mask);
   }
   tri_grammar_drop(c->grammar);
-  tri_free((char *)c->wire.text.s);
+  tri_free(c->texts);
   tri_free(c->ids);
   tri_free(c);
 }

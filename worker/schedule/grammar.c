@@ -14,8 +14,8 @@ enum { MOST_BYTES = 16 << 20, MASKS_BYTES = 1 << 20, FEWEST_MASKS = 16, MOST_MAS
 
 struct tri_grammar {
   atomic_int refs;
-  tri_constraint_kind kind;
-  tri_wire_str text; /* owned */
+  tri_wire_constraint wire;
+  char *texts; /* of it */
   const tri_vocabulary *vocabulary;
   tri_net *net;
   pthread_mutex_t lock; /* of what follows */
@@ -29,9 +29,13 @@ struct tri_grammar {
 /* ---- made and freed ---- */
 
 static tri_status compile(const tri_wire_constraint *wire, tri_net **net, tri_error *err) {
-  if (wire->kind == TRI_CONSTRAINT_JSON_OBJECT) return tri_schema_any_object(NULL, net, err);
+  const tri_wire_frame *f = &wire->frame;
+  const tri_schema_frame frame = {f->begin.s,       f->separator.s, f->end.s,          f->begin.len,
+                                  f->separator.len, f->end.len,     f->most + !f->most};
+  const tri_schema_options options = {.frame = &frame};
+  if (wire->kind == TRI_CONSTRAINT_JSON_OBJECT) return tri_schema_any_object(&options, net, err);
   if (wire->kind == TRI_CONSTRAINT_JSON_SCHEMA)
-    return tri_schema_compile_text(wire->text.s, wire->text.len, NULL, net, err);
+    return tri_schema_compile_text(wire->text.s, wire->text.len, &options, net, err);
   return tri_fail(err, TRI_UNSUPPORTED, "constraint", "a constraint of an unknown kind");
 }
 
@@ -42,7 +46,8 @@ static uint32_t most_masks(const tri_vocabulary *v) {
 }
 
 static void count_bytes(tri_grammar *g) {
-  size_t bytes = sizeof *g + g->text.len + tri_net_bytes(g->net) + tri_configs_bytes_used(g->configs) + g->masks_bytes;
+  size_t bytes = sizeof *g + tri_wire_constraint_bytes(&g->wire) + tri_net_bytes(g->net) +
+                 tri_configs_bytes_used(g->configs) + g->masks_bytes;
   atomic_store_explicit(&g->bytes, bytes, memory_order_relaxed);
 }
 
@@ -53,10 +58,9 @@ tri_status tri_grammar_create(const tri_wire_constraint *wire, const tri_vocabul
   if (!g) return TRI_NO_MEMORY;
   atomic_init(&g->refs, 1);
   pthread_mutex_init(&g->lock, NULL);
-  g->kind = wire->kind;
   g->vocabulary = vocabulary;
-  g->text.len = wire->text.len;
-  if (wire->text.s && !(g->text.s = tri_strndup(wire->text.s, wire->text.len))) TRI_TRY(TRI_NO_MEMORY);
+  g->wire = *wire;
+  if (!(g->texts = tri_wire_constraint_own(&g->wire))) TRI_TRY(TRI_NO_MEMORY);
   TRI_TRY(compile(wire, &g->net, err));
   TRI_TRY(tri_configs_create(g->net, most_bytes ? most_bytes : MOST_BYTES, &g->configs));
   uint32_t masks = most_masks(vocabulary);
@@ -81,13 +85,12 @@ void tri_grammar_drop(tri_grammar *g) {
   tri_configs_destroy(g->configs);
   tri_net_destroy(g->net);
   pthread_mutex_destroy(&g->lock);
-  tri_free((char *)g->text.s);
+  tri_free(g->texts);
   tri_free(g);
 }
 
 bool tri_grammar_is_of(const tri_grammar *g, const tri_wire_constraint *wire) {
-  return g->kind == wire->kind && g->text.len == wire->text.len &&
-         (!g->text.len || !memcmp(g->text.s, wire->text.s, g->text.len));
+  return tri_wire_constraint_is_same(&g->wire, wire);
 }
 
 size_t tri_grammar_bytes(const tri_grammar *g) { return atomic_load_explicit(&g->bytes, memory_order_relaxed); }
