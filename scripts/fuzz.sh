@@ -2,12 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # Searches with libFuzzer, from the seeds and from what earlier searches have kept, and keeps what is new.
 #   scripts/fuzz.sh SECONDS [NAME...]      SECONDS of CPU time for each harness tests/fuzz/fuzz_NAME.c (all of them)
-# Needs clang (scripts/install-deps.sh --dev). PROCESSES (all cores) search at a time, in BUILD (build/fuzz). A line with the time goes to
-# tests/fuzz/found/hours.tsv, and inputs that together reach all that was reached go to tests/fuzz/found/NAME.tar.xz. Exit code 1: something
-# was found; the input lies in BUILD/artifacts/NAME, and the log beside it says what it is.
+# Needs clang (scripts/install-deps.sh --dev). PROCESSES (all cores) search at a time, in BUILD (build/fuzz); an input may take TIMEOUT
+# (20) seconds: more on a machine that does other work. A line with the time goes to tests/fuzz/found/hours.tsv, and inputs that together
+# reach all that was reached go to tests/fuzz/found/NAME.tar.xz. Exit code 1: something was found; the input lies in
+# BUILD/artifacts/NAME, and the log beside it says what it is.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-[[ ${1:-} =~ ^[1-9][0-9]*$ ]] || { sed -n '3,7s/^# //p' "$0" >&2; exit 2; }
+[[ ${1:-} =~ ^[1-9][0-9]*$ ]] || { sed -n '3,8s/^# //p' "$0" >&2; exit 2; }
 seconds=$1 processes=${PROCESSES:-$(nproc)} build=${BUILD:-build/fuzz} kept=tests/fuzz/found worst=0
 shift
 [[ $# -gt 0 ]] || { all=(tests/fuzz/fuzz_*.c) && all=("${all[@]##*/fuzz_}") && set -- "${all[@]%.c}"; }
@@ -24,7 +25,7 @@ for name; do
   {
     time {
       for ((i = 0; i < processes; i++)); do
-        "$build/bin/fuzz_$name" -max_total_time=$(((seconds + processes - 1) / processes)) -timeout=20 -rss_limit_mb=3000 -reload=10 \
+        "$build/bin/fuzz_$name" -max_total_time=$(((seconds + processes - 1) / processes)) -timeout="${TIMEOUT:-20}" -rss_limit_mb=3000 -reload=10 \
           -artifact_prefix="$found/" "$corpus" >"$found/log.$i" 2>&1 &
       done
       wait
