@@ -288,7 +288,7 @@ static tri_status read_alternatives(reader *r, bool lines, const expr **out) {
   expr *all = expr_make(r->x, EXPR_ALTERNATIVES, r->line);
   if (!all) return TRI_NO_MEMORY;
   for (;;) {
-    const expr *part;
+    const expr *part = NULL;
     TRI_CHECK(read_sequence(r, lines, &part));
     TRI_CHECK(expr_append(r->x, all, part));
     if (!take(r, '|')) break;
