@@ -341,7 +341,7 @@ static tri_status read_sequence(reader *r, const expr **out) {
   expr *sequence = expr_make(r->x, EXPR_SEQUENCE, r->at + 1);
   if (!sequence) return TRI_NO_MEMORY;
   while (r->at < r->num && !is_at(r, '|') && !is_at(r, ')')) {
-    const expr *part;
+    const expr *part = NULL;
     TRI_CHECK(read_atom(r, &part));
     TRI_CHECK(read_times(r, part, &part));
     TRI_CHECK(expr_append(r->x, sequence, part));
@@ -354,7 +354,7 @@ static tri_status read_alternatives(reader *r, const expr **out) {
   expr *all = expr_make(r->x, EXPR_ALTERNATIVES, r->at + 1);
   if (!all) return TRI_NO_MEMORY;
   do {
-    const expr *part;
+    const expr *part = NULL;
     TRI_CHECK(read_sequence(r, &part));
     TRI_CHECK(expr_append(r->x, all, part));
   } while (take(r, '|'));
