@@ -61,6 +61,8 @@ wait_ready() {
     kill -0 "$up_pid" 2>/dev/null || { echo "the cluster ended before it was ready" >&2; exit 1; }
   done
 }
+find_url() { url=$(sed -n 's/.*gateway: \(http:[^ ]*\)$/\1/p' "$run/cluster.log"); }
+post() { curl -sS "$url$1" -H 'Content-Type: application/json' -d "$2" && echo; }
 stop_cluster() {
   say "Stop"
   kill -TERM "$up_pid"
@@ -71,7 +73,7 @@ stop_cluster() {
 
 if [ $chat = 1 ]; then
   say "Start: $(basename "$model"), one worker"
-  "$bin/trireme" serve "$model" --port 0 >"$run/cluster.log" 2>&1 & # a free port, which the log names
+  "$bin/trireme" serve "$model" --port 0 --tool-parser hermes >"$run/cluster.log" 2>&1 & # a free port, which the log names
   up_pid=$!
   wait_ready
   say "A chat of three turns: tokens appear as they are made"
@@ -90,6 +92,11 @@ if [ $chat = 1 ]; then
     done
   }
   turns | "$bin/trireme" chat "$model" --temperature 0 --max-tokens 120
+  say "A call of a function over HTTP: its arguments fit the schema, whatever the model is like"
+  find_url
+  post /v1/chat/completions '{"messages": [{"role": "user", "content": "What is the weather in Paris, in celsius?"}], "temperature": 0,
+    "tool_choice": "required", "parallel_tool_calls": false, "tools": [{"type": "function", "function": {"name": "get_weather", "parameters":
+    {"type": "object", "properties": {"city": {"type": "string"}, "unit": {"enum": ["celsius", "fahrenheit"]}}, "required": ["city", "unit"]}}}]}'
   stop_cluster
   exit 0
 fi
@@ -111,9 +118,8 @@ ask "reverse stone="
 ask "sort 52914="
 ask "count 7 to 40="
 
-url=$(sed -n 's/.*gateway: \(http:[^ ]*\)$/\1/p' "$run/cluster.log")
+find_url
 say "The same over OpenAI's HTTP API, at $url"
-post() { curl -sS "$url$1" -H 'Content-Type: application/json' -d "$2" && echo; }
 post /v1/completions '{"prompt": "reverse stone=", "temperature": 0}'
 post /v1/chat/completions '{"messages": [{"role": "user", "content": "37+48="}], "temperature": 0}'
 
