@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What all parts of the compiler of schemas need: errors, the limit of work, sets, bounds, white space. */
+/* The compiler of schemas, what all of its parts need: errors, the limit of work, sets, bounds, white space. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>

@@ -7,7 +7,7 @@
 #include "base/mem.h"
 #include "runtime/grammar/text_states.h"
 
-/* Where a token's bytes are. */
+/* The place of a token's bytes. */
 struct span {
   uint32_t at, len_and_1; /* 0: the token was not named */
 };

@@ -127,7 +127,7 @@ START_TEST(test_abort_while_made) {
 }
 END_TEST
 
-/* Where no token of the model can continue an answer its job ends with an error, and never without its constraint. */
+/* A job ends with an error where no token of the model can continue its answer, and never without its constraint. */
 START_TEST(test_no_token) {
   static const char text[] = "{\"const\":\"ab!\"}"; /* no token has '!' */
   struct config c = one_config();

@@ -85,7 +85,7 @@ static void draw_all(struct world *w, tri_constraint *c, const tri_wire_constrai
   for (int i = 0; i < CHOICES; i++) constrained_walk_end(&walks[i]);
 }
 
-/* What stands around the JSON is kept as well, also where its texts may go before the answers do. */
+/* Texts around the JSON are kept as well, also where its texts may go before the answers do. */
 START_TEST(test_frame) {
   static const char schema[] = "{\"enum\":[12,true,[\"ab\"]]}";
   struct world w;

@@ -196,7 +196,6 @@ template <typename D> static bool norm_of_delta(cudaStream_t stream, const tri_b
   }
 }
 
-static bool is_aligned(const float *p) { return (uintptr_t)p % 16 == 0; }
 static bool in_fours_or_none(const tri_mat &m) { return !m.data || in_fours(m); }
 
 /* Returns whether all outputs are of one type, what is added is of another, and all lies as four elements are read. */

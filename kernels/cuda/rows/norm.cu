@@ -247,8 +247,6 @@ template <typename T> static bool norm_of_type(cudaStream_t stream, const tri_no
   return true;
 }
 
-static bool is_aligned(const float *p) { return (uintptr_t)p % 16 == 0; }
-
 /* Takes what has an `out`. */
 static bool norm_by_four(cudaStream_t stream, const tri_norm_args &a) {
   bool fours = in_fours(a.x) && in_fours(a.out) && (!a.delta.data || in_fours(a.delta)) &&

@@ -7,6 +7,9 @@
 
 /* ---- parts of a row: FOURS quadruples of elements for each thread, `threads` of them apart ---- */
 
+/* Returns whether a vector of weights can be read in fours. */
+static inline bool is_aligned(const float *p) { return (uintptr_t)p % 16 == 0; }
+
 template <int FOURS> struct part { float4 v[FOURS]; };
 
 template <int FOURS, typename E>
